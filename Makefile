@@ -1,0 +1,48 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`.
+# Both build .venv from requirements.lock when it is missing or older than the lock.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# One BLAS thread: several of them fight XLA for the cores.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lock clean
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "Quorum needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is another version: run 'make PYTHON=/path/to/python3.12 ...'." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "'$(PYTHON)' has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv) and run make again." >&2; exit 2; }
+	@echo "Installing Quorum into $(VENV) (about a minute, once)..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(VENV)/.installed ## run the main job on its built-in default and draw what happened
+	@$(BIN)/quorum demo
+
+test: check ## everything CI runs: the checks, then the tests
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.installed ## lint, format, types, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.installed ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: ## write requirements.lock anew from pyproject.toml (needs uv)
+	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --generate-hashes --no-header --upgrade -o requirements.lock
+
+clean: ## remove the environment and what the tools cached
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo

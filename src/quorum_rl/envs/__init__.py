@@ -1,0 +1,24 @@
+"""Stage 1, the worlds: pure JAX functions over frozen parameters."""
+
+from quorum_rl.envs.params import checked, grid, with_params
+from quorum_rl.envs.registry import get_world, world_names
+from quorum_rl.envs.rollout import Running, advance, roll_out, start, uniform_policy
+from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, World
+
+__all__ = [
+    "AnyWorld",
+    "Facts",
+    "Running",
+    "Spaces",
+    "Step",
+    "World",
+    "advance",
+    "checked",
+    "get_world",
+    "grid",
+    "roll_out",
+    "start",
+    "uniform_policy",
+    "with_params",
+    "world_names",
+]

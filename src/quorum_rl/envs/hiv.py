@@ -1,0 +1,227 @@
+"""HIV treatment: choose, every twenty days, which of two drugs a patient takes.
+
+Physics: the six equations of Adams et al. (2004) as used by Ernst et al. (2006): healthy and
+infected cells of two kinds, free virus, and the immune response, which has to be trained by
+pausing the drugs. The equations are stiff (rates up to 192 a day), so each step takes a
+fixed number of Rosenbrock sub-steps, whose linear systems are solved in closed form.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.envs.integrators import rodas_4
+from quorum_rl.envs.params import grid
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
+from quorum_rl.pytree import pytree
+
+# Names follow the equations; per millilitre and day.
+LAMBDA_1: Final = 1e4  # births of healthy cells of kind 1
+LAMBDA_2: Final = 31.98
+DEATH: Final = 0.01  # of healthy cells
+F: Final = 0.34  # drug 1 acts on kind 2 with this fraction of its efficacy
+K_1: Final = 8e-7  # infection rates
+K_2: Final = 1e-4
+DELTA: Final = 0.7  # death of infected cells
+M: Final = 1e-5  # clearance by the immune response
+N_T: Final = 100.0  # virions per dying infected cell
+C: Final = 13.0  # death of virus
+RHO: Final = 1.0  # virions used up per infection
+LAMBDA_E: Final = 1.0
+B_E: Final = 0.3  # growth of the immune response
+K_B: Final = 100.0
+D_E: Final = 0.25  # its impairment
+K_D: Final = 500.0
+DELTA_E: Final = 0.1  # its decay
+
+UNHEALTHY_START: Final = (163573.0, 5.0, 11945.0, 46.0, 63919.0, 24.0)
+EFFICACY: Final = ((0.0, 0.0), (0.7, 0.0), (0.0, 0.3), (0.7, 0.3))  # of both drugs, per action
+SMALLEST: Final = 1e-20  # keeps the logarithm finite should rounding reach zero
+
+
+class Concentrations(NamedTuple):
+    """The six variables of the equations."""
+
+    healthy_1: Array
+    healthy_2: Array
+    infected_1: Array
+    infected_2: Array
+    virus: Array
+    immune: Array
+
+
+@pytree
+class HivParams:
+    penalty_drug_1: float = 20000.0
+    penalty_drug_2: float = 2000.0
+    efficacy_noise: float = 0.0  # standard deviation, on administered drugs only
+    days_per_step: float = 20.0
+    time_limit: int = 50
+
+
+@pytree
+class HivState:
+    concentrations: Concentrations
+    time: Array
+
+
+@dataclass(frozen=True)
+class Hiv:
+    """The world; see the module's text. `substeps` is the number of Rosenbrock steps per step."""
+
+    substeps: int = 100
+    name: str = "HIV"
+    spaces: Spaces = Spaces(
+        observation_names=(
+            "log10 healthy cells 1",
+            "log10 healthy cells 2",
+            "log10 infected cells 1",
+            "log10 infected cells 2",
+            "log10 virus",
+            "log10 immune response",
+        ),
+        low=(math.log10(SMALLEST),) * 6,
+        high=(10.0,) * 6,
+        action_names=("no drug", "drug 1", "drug 2", "both drugs"),
+    )
+    facts: Facts = Facts(
+        random_return=0.0,
+        random_source="",
+        reference_return=1000.0,
+        reference_source="",
+        demonstration_time_limit=50,
+        evaluation_time_limit=50,
+    )
+
+    def default_params(self) -> HivParams:
+        return HivParams()
+
+    def settings(self) -> HivParams:
+        """Penalty on drug 1 (50 values) × on drug 2 (20 values) × efficacy noise (0 or 0.01)."""
+        return grid(
+            self.default_params(),
+            penalty_drug_1=np.linspace(18750, 21250, 50),
+            penalty_drug_2=np.linspace(1850, 2150, 20),
+            efficacy_noise=np.array([0.0, 0.01]),
+        )
+
+    def reset(self, key: Key, params: HivParams) -> tuple[HivState, Array]:
+        """Every patient starts in the same unhealthy steady state."""
+        del key, params
+        start = Concentrations(*(jnp.float32(value) for value in UNHEALTHY_START))
+        state = HivState(start, time=jnp.int32(0))
+        return state, _observe(start)
+
+    def step(self, key: Key, state: HivState, action: Array, params: HivParams) -> Step[HivState]:
+        dose = jnp.asarray(EFFICACY, jnp.float32)[action]
+        noise = params.efficacy_noise * jax.random.normal(key, (2,), jnp.float32)
+        efficacy = jnp.where(dose > 0, jnp.clip(dose + noise, 0.0, 1.0), 0.0)
+        time_step = jnp.asarray(params.days_per_step / self.substeps, jnp.float32)
+        equations = Equations.under(efficacy[0], efficacy[1])
+
+        def substep(now: Concentrations, _: None) -> tuple[Concentrations, None]:
+            return rodas_4(equations.derivative, equations.solver, now, time_step), None
+
+        after, _ = jax.lax.scan(substep, state.concentrations, length=self.substeps)
+        after = Concentrations(*(jnp.maximum(value, SMALLEST) for value in after))
+        penalty = params.penalty_drug_1 * dose[0] ** 2 + params.penalty_drug_2 * dose[1] ** 2
+        time = state.time + 1
+        return Step(
+            state=HivState(after, time),
+            observation=_observe(after),
+            reward=1000.0 * after.immune - 0.1 * after.virus - penalty,
+            terminated=jnp.bool_(False),
+            truncated=time >= params.time_limit,
+        )
+
+
+class Equations(NamedTuple):
+    """The six equations under given drugs: their derivative, and the solver of their Jacobian."""
+
+    infection_1: Array  # k1 after drug 1
+    infection_2: Array
+    production: Array  # virions per infected cell and day, after drug 2
+
+    @classmethod
+    def under(cls, efficacy_1: Array, efficacy_2: Array) -> "Equations":
+        return cls(
+            infection_1=(1 - efficacy_1) * K_1,
+            infection_2=(1 - F * efficacy_1) * K_2,
+            production=(1 - efficacy_2) * N_T * DELTA,
+        )
+
+    def derivative(self, now: Concentrations) -> Concentrations:
+        infected = now.infected_1 + now.infected_2
+        new_1 = self.infection_1 * now.virus * now.healthy_1
+        new_2 = self.infection_2 * now.virus * now.healthy_2
+        growth = B_E * infected / (infected + K_B) - D_E * infected / (infected + K_D) - DELTA_E
+        return Concentrations(
+            healthy_1=LAMBDA_1 - DEATH * now.healthy_1 - new_1,
+            healthy_2=LAMBDA_2 - DEATH * now.healthy_2 - new_2,
+            infected_1=new_1 - (DELTA + M * now.immune) * now.infected_1,
+            infected_2=new_2 - (DELTA + M * now.immune) * now.infected_2,
+            virus=self.production * infected - C * now.virus - RHO * (new_1 + new_2),
+            immune=LAMBDA_E + growth * now.immune,
+        )
+
+    def solver(
+        self, now: Concentrations, shift: Array
+    ) -> Callable[[Concentrations], Concentrations]:
+        """Solves (shift·I − J(now)) x = right.
+
+        Healthy cells depend on virus alone, infected cells on those, virus and immune response:
+        eliminating them in that order leaves two equations in two unknowns. Writing
+        1 − aV/(shift + d + aV) as (shift + d)/(shift + d + aV) keeps float32 from cancelling.
+        """
+        a_v, b_v = self.infection_1 * now.virus, self.infection_2 * now.virus
+        a_t, b_t = self.infection_1 * now.healthy_1, self.infection_2 * now.healthy_2
+        free = shift + DEATH
+        healthy_1, healthy_2 = 1 / (free + a_v), 1 / (free + b_v)
+        infected = 1 / (shift + DELTA + M * now.immune)
+        total = now.infected_1 + now.infected_2
+        response = now.immune * (B_E * K_B / (total + K_B) ** 2 - D_E * K_D / (total + K_D) ** 2)
+        growth = B_E * total / (total + K_B) - D_E * total / (total + K_D) - DELTA_E
+        # infected_1 + infected_2 = known + by_virus·virus − by_immune·immune
+        by_virus = infected * free * (a_t * healthy_1 + b_t * healthy_2)
+        by_immune = infected * M * total
+        virus_virus = (
+            shift + C + RHO * free * (a_t * healthy_1 + b_t * healthy_2)
+        ) - self.production * by_virus
+        virus_immune = self.production * by_immune
+        immune_virus = -response * by_virus
+        immune_immune = shift - growth + response * by_immune
+        determinant = 1 / (virus_virus * immune_immune - virus_immune * immune_virus)
+
+        def solve(right: Concentrations) -> Concentrations:
+            known_1 = infected * (right.infected_1 + a_v * healthy_1 * right.healthy_1)
+            known_2 = infected * (right.infected_2 + b_v * healthy_2 * right.healthy_2)
+            known = known_1 + known_2
+            right_virus = (
+                right.virus
+                + self.production * known
+                - RHO * (a_v * healthy_1 * right.healthy_1 + b_v * healthy_2 * right.healthy_2)
+            )
+            right_immune = right.immune + response * known
+            virus = (right_virus * immune_immune - virus_immune * right_immune) * determinant
+            immune = (virus_virus * right_immune - immune_virus * right_virus) * determinant
+            return Concentrations(
+                healthy_1=(right.healthy_1 - a_t * virus) * healthy_1,
+                healthy_2=(right.healthy_2 - b_t * virus) * healthy_2,
+                infected_1=known_1
+                + infected * (free * a_t * healthy_1 * virus - M * now.infected_1 * immune),
+                infected_2=known_2
+                + infected * (free * b_t * healthy_2 * virus - M * now.infected_2 * immune),
+                virus=virus,
+                immune=immune,
+            )
+
+        return solve
+
+
+def _observe(now: Concentrations) -> Array:
+    return jnp.log10(jnp.stack(now))

@@ -1,0 +1,48 @@
+"""The worlds by name, and how a user's own is found."""
+
+import importlib.util
+from pathlib import Path
+
+from quorum_rl.envs.acrobot import Acrobot
+from quorum_rl.envs.cartpole import CartPole
+from quorum_rl.envs.hiv import Hiv
+from quorum_rl.envs.world import AnyWorld, World
+from quorum_rl.errors import QuorumError, unknown_name
+
+WORLDS: dict[str, AnyWorld] = {world.name: world for world in (CartPole(), Acrobot(), Hiv())}
+
+
+def world_names() -> tuple[str, ...]:
+    """The names of the worlds that come with Quorum."""
+    return tuple(WORLDS)
+
+
+def get_world(name: str) -> AnyWorld:
+    """The world called `name`; `path/to/file.py:ATTRIBUTE` takes one from a user's own file.
+
+    Raises:
+        QuorumError: if there is no such world, file or attribute.
+    """
+    if ":" in name:
+        return _world_in_file(name)
+    if name not in WORLDS:
+        raise unknown_name("world", name, WORLDS)
+    return WORLDS[name]
+
+
+def _world_in_file(name: str) -> AnyWorld:
+    path, _, attribute = name.rpartition(":")
+    if not Path(path).is_file():
+        raise QuorumError(f"world {name!r}: there is no file {path!r}.")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise QuorumError(f"world {name!r}: {path!r} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    world = getattr(module, attribute, None)
+    if not isinstance(world, World):
+        raise QuorumError(
+            f"world {name!r}: {path!r} has no world called {attribute!r}; "
+            "it needs the members that quorum_rl.envs.World lists."
+        )
+    return world

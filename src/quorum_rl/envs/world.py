@@ -1,0 +1,104 @@
+"""What a world is: a handful of pure functions over frozen pytrees.
+
+A world knows its physics and nothing else. Whatever may differ between two copies of it
+(gravity, masses, the time limit) is in `params`, so `vmap` over params runs a thousand
+different copies at once. Randomness comes in as a key; nothing is remembered outside `state`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import jax
+
+Key: TypeAlias = jax.Array
+Array: TypeAlias = jax.Array
+
+StateT = TypeVar("StateT")
+ParamsT = TypeVar("ParamsT")
+
+
+class Step(NamedTuple, Generic[StateT]):
+    """What one step of a world gives.
+
+    `terminated` is an end that belongs to the world (the pole fell); `truncated` says that the
+    time limit was reached. Both can be true at once, as in Gymnasium.
+    """
+
+    state: StateT
+    observation: Array  # float32, (observation_size,)
+    reward: Array  # float32, ()
+    terminated: Array  # bool, ()
+    truncated: Array  # bool, ()
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What can be seen and what can be done: `low` and `high` bound the observation."""
+
+    observation_names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    action_names: tuple[str, ...]
+
+    @property
+    def observation_size(self) -> int:
+        return len(self.observation_names)
+
+    @property
+    def action_count(self) -> int:
+        return len(self.action_names)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a world, so that returns can be put on a common scale.
+
+    `random_return` and `reference_return` are undiscounted means over the default world with
+    `evaluation_time_limit`. The reference is what the paper calls "optimal" and leaves unstated;
+    `reference_source` says how ours was found.
+    """
+
+    random_return: float
+    random_source: str
+    reference_return: float
+    reference_source: str
+    demonstration_time_limit: int
+    evaluation_time_limit: int
+
+    def normalised(self, mean_return: float) -> float:
+        """A mean return on the scale 0 (random policy) to 1 (reference)."""
+        span = self.reference_return - self.random_return
+        return (mean_return - self.random_return) / span
+
+
+@runtime_checkable
+class World(Protocol[StateT, ParamsT]):
+    """The protocol. `step` and `reset` must be pure: they are traced by `jit`, `vmap` and `scan`.
+
+    `params` is a frozen pytree of numbers with a field `time_limit`; the state counts the steps
+    of its episode so that `step` can tell when that limit is reached.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spaces(self) -> Spaces: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def default_params(self) -> ParamsT:
+        """The default world, on which experts demonstrate and policies are judged."""
+
+    def settings(self) -> ParamsT:
+        """The variations experts are trained on: every leaf has a leading axis, one per setting."""
+
+    def reset(self, key: Key, params: ParamsT) -> tuple[StateT, Array]:
+        """A fresh episode: its first state and observation."""
+
+    def step(self, key: Key, state: StateT, action: Array, params: ParamsT) -> Step[StateT]:
+        """One step. A state whose episode has ended is stepped like any other."""
+
+
+AnyWorld: TypeAlias = World[Any, Any]

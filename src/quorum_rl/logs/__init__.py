@@ -1,0 +1,1 @@
+"""Stage 3, the logs: what the experts did."""
