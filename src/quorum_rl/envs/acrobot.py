@@ -9,7 +9,7 @@ is. We do the same, so that the variations mean what they mean in Gymnasium;
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import jax
 import jax.numpy as jnp
@@ -55,8 +55,8 @@ class Acrobot:
     """The world; see the module's text."""
 
     centre_of_mass_at_half_length: bool = False
-    name: str = "Acrobot"
-    spaces: Spaces = Spaces(
+    name: ClassVar[str] = "Acrobot"
+    spaces: ClassVar[Spaces] = Spaces(
         observation_names=(
             "cos angle 1", "sin angle 1", "cos angle 2", "sin angle 2", "velocity 1", "velocity 2",
         ),
@@ -64,7 +64,7 @@ class Acrobot:
         high=(1.0, 1.0, 1.0, 1.0, VELOCITY_LIMIT_1, VELOCITY_LIMIT_2),
         action_names=("torque -1", "torque 0", "torque +1"),
     )  # fmt: skip
-    facts: Facts = Facts(
+    facts: ClassVar[Facts] = Facts(
         random_return=0.0,
         random_source="",
         reference_return=1000.0,
@@ -95,7 +95,7 @@ class Acrobot:
     def reset(self, key: Key, params: AcrobotParams) -> tuple[AcrobotState, Array]:
         del params
         start = jax.random.uniform(key, (4,), jnp.float32, -START_RANGE, START_RANGE)
-        state = AcrobotState(*start, time=jnp.int32(0))
+        state = AcrobotState(start[0], start[1], start[2], start[3], time=jnp.int32(0))
         return state, _observe(state)
 
     def step(

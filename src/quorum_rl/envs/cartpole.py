@@ -6,7 +6,7 @@ CartPole-v1. Unlike there, the total mass is derived from its parts, so the cart
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import jax
 import jax.numpy as jnp
@@ -45,14 +45,14 @@ class CartPoleState:
 class CartPole:
     """The world; see the module's text."""
 
-    name: str = "CartPole"
-    spaces: Spaces = Spaces(
+    name: ClassVar[str] = "CartPole"
+    spaces: ClassVar[Spaces] = Spaces(
         observation_names=("position", "velocity", "angle", "angular velocity"),
         low=(-2 * POSITION_LIMIT, -math.inf, -2 * ANGLE_LIMIT, -math.inf),
         high=(2 * POSITION_LIMIT, math.inf, 2 * ANGLE_LIMIT, math.inf),
         action_names=("left", "right"),
     )
-    facts: Facts = Facts(
+    facts: ClassVar[Facts] = Facts(
         random_return=0.0,
         random_source="",
         reference_return=1000.0,
@@ -76,7 +76,7 @@ class CartPole:
     def reset(self, key: Key, params: CartPoleParams) -> tuple[CartPoleState, Array]:
         del params
         start = jax.random.uniform(key, (4,), jnp.float32, -START_RANGE, START_RANGE)
-        state = CartPoleState(*start, time=jnp.int32(0))
+        state = CartPoleState(start[0], start[1], start[2], start[3], time=jnp.int32(0))
         return state, start
 
     def step(

@@ -9,7 +9,7 @@ fixed number of Rosenbrock sub-steps, whose linear systems are solved in closed 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,8 +75,8 @@ class Hiv:
     """The world; see the module's text. `substeps` is the number of Rosenbrock steps per step."""
 
     substeps: int = 100
-    name: str = "HIV"
-    spaces: Spaces = Spaces(
+    name: ClassVar[str] = "HIV"
+    spaces: ClassVar[Spaces] = Spaces(
         observation_names=(
             "log10 healthy cells 1",
             "log10 healthy cells 2",
@@ -89,7 +89,7 @@ class Hiv:
         high=(10.0,) * 6,
         action_names=("no drug", "drug 1", "drug 2", "both drugs"),
     )
-    facts: Facts = Facts(
+    facts: ClassVar[Facts] = Facts(
         random_return=0.0,
         random_source="",
         reference_return=1000.0,
