@@ -1,0 +1,328 @@
+"""The bridge to Gymnasium, both ways.
+
+`WorldEnv` shows a world as a Gymnasium environment, one episode at a time: for tools that expect
+one, not for speed (`roll_out` is for that). `play_episodes` lets a policy act in any Gymnasium
+environment with discrete actions.
+"""
+
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from quorum_rl.envs.params import with_params
+from quorum_rl.envs.registry import get_world
+from quorum_rl.envs.world import AnyWorld, Array, Key, Step
+from quorum_rl.errors import QuorumError
+from quorum_rl.gymnasium_worlds import register_worlds
+
+Observations: TypeAlias = NDArray[np.float32]
+Actions: TypeAlias = NDArray[np.integer[Any]]
+
+BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]
+"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
+
+EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
+"""A name for `gymnasium.make`, or a function that makes a new environment at every call."""
+
+
+# --- a world as a Gymnasium environment ---
+
+
+class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
+    """One copy of a world, as a Gymnasium environment.
+
+    `world` is a world or its name (see `get_world`); further keyword arguments are its
+    parameters. The time limit is one of them, so no `TimeLimit` wrapper is needed.
+
+    An episode is decided by one draw from `np_random` at `reset` and by the actions. Stepping
+    after its end is undefined in Gymnasium; here the world stands still: the last observation and
+    flags again, reward 0, and a warning.
+
+    Raises:
+        QuorumError: for an unknown world or parameter, a parameter that is not finite, a
+            render mode other than "rgb_array"; from `step`, for a step before the first `reset`
+            and for an action that is not one of the world's.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": ["rgb_array"],
+        "render_fps": 30,
+    }
+
+    def __init__(
+        self, world: AnyWorld | str, *, render_mode: str | None = None, **overrides: float
+    ) -> None:
+        self.world = get_world(world) if isinstance(world, str) else world
+        if not isinstance(self.world, Hashable):
+            raise QuorumError(
+                f"world {self.world.name!r} cannot be hashed: make it a frozen dataclass."
+            )
+        if render_mode not in (None, "rgb_array"):
+            raise QuorumError(
+                f"render mode {render_mode!r} is not supported: choose 'rgb_array' or none."
+            )
+        self.render_mode = render_mode
+        self._overrides = overrides
+        self._params = with_params(self.world, **overrides)
+        seen = self.world.spaces
+        self.observation_space = spaces.Box(
+            np.asarray(seen.low, np.float32), np.asarray(seen.high, np.float32), dtype=np.float32
+        )
+        self.action_space = spaces.Discrete(seen.action_count)
+        self._key: Key | None = None
+        self._state: Any = None
+        self._time = 0
+        self._ended: tuple[Observations, bool, bool] | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Start an episode; `options` are parameters of this episode only.
+
+        Raises:
+            QuorumError: for an unknown parameter or a value that is not finite.
+        """
+        chosen = {str(name): value for name, value in (options or {}).items()}
+        self._params = with_params(self.world, **{**self._overrides, **chosen})
+        super().reset(seed=seed)
+        self._key = episode_key(self.np_random)
+        self._state, observation = _first(self.world, self._key, self._params)
+        self._time = 0
+        self._ended = None
+        return np.array(observation, np.float32), {}
+
+    def step(self, action: SupportsIndex) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
+        if self._key is None:
+            raise QuorumError(f"{self.world.name} has not started: call reset() before step().")
+        index = self._checked_action(action)
+        if self._ended is not None:
+            observation, terminated, truncated = self._ended
+            gymnasium.logger.warn(
+                f"The episode of {self.world.name} has ended and the world stands still: "
+                "call reset() to start another."
+            )
+            return observation.copy(), 0.0, terminated, truncated, {}
+        after = _next(self.world, self._key, self._time, self._state, index, self._params)
+        self._state = after.state
+        self._time += 1
+        seen, reward, ended, stopped = jax.device_get(after[1:])
+        observation, terminated, truncated = np.array(seen, np.float32), bool(ended), bool(stopped)
+        if terminated or truncated:
+            self._ended = observation.copy(), terminated, truncated
+        return observation, float(reward), terminated, truncated, {}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture of the present state, `(height, width, 3)`, in render mode "rgb_array"."""
+        if self.render_mode is None:
+            return None
+        if self._key is None:
+            raise QuorumError(f"{self.world.name} has not started: call reset() before render().")
+        # Drawing needs matplotlib, which takes longer to import than most episodes take to run.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        from quorum_rl.envs.drawing import draw_state
+
+        canvas: Any = FigureCanvasAgg(draw_state(self.world, self._state, self._params))
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+    def _checked_action(self, action: SupportsIndex) -> int:
+        names = self.world.spaces.action_names
+        try:
+            index = operator.index(action)
+        except TypeError:
+            index = -1
+        if not 0 <= index < len(names):
+            raise QuorumError(
+                f"{self.world.name} has no action {action!r}: "
+                f"give a whole number from 0 to {len(names) - 1} ({', '.join(names)})."
+            )
+        return index
+
+
+def episode_key(rng: np.random.Generator) -> Key:
+    """The key of a whole episode, in two 32-bit draws.
+
+    It splits into the start's key and one into which step t (from 0) folds t.
+    """
+    words = rng.integers(2**32, size=2, dtype=np.uint32)
+    key: Key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+    return key
+
+
+# The world is a static argument, so all environments of one world share one compiled program.
+@partial(jax.jit, static_argnums=0)
+def _first(world: AnyWorld, key: Key, params: Any) -> tuple[Any, Array]:
+    start_key, _ = jax.random.split(key)
+    return world.reset(start_key, params)
+
+
+@partial(jax.jit, static_argnums=0)
+def _next(
+    world: AnyWorld, key: Key, time: Array, state: Any, action: Array, params: Any
+) -> Step[Any]:
+    _, steps_key = jax.random.split(key)
+    return world.step(jax.random.fold_in(steps_key, time), state, action, params)
+
+
+# --- a Gymnasium environment for our policies ---
+
+
+class Episode(NamedTuple):
+    """One whole episode of T steps.
+
+    Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes
+    one-hot); actions count from 0 even where the environment's own do not.
+    """
+
+    observations: Observations  # (T + 1, observation_size)
+    actions: NDArray[np.int32]  # (T,)
+    rewards: NDArray[np.float64]  # (T,)
+    terminated: bool
+    truncated: bool
+
+
+def play_episodes(
+    env: EnvSource, policy: BatchPolicy, *, episodes: int, copies: int = 8, seed: int = 0
+) -> list[Episode]:
+    """Let `policy` play exactly `episodes` episodes of a Gymnasium environment, to their ends.
+
+    Copies are stepped in turn and a copy that finishes takes the next episode. No episode is
+    started that is not returned, so short ones are not favoured; an environment without a time
+    limit may therefore run for ever. Episode i starts from its own seed: which episodes are
+    played does not depend on `copies`.
+
+    Shapes: `policy` always sees `min(copies, episodes)` rows, so a compiled one compiles once;
+    rows of copies that have nothing left to play keep their last observation and their actions
+    are ignored.
+
+    Raises:
+        QuorumError: for an unknown environment, actions that are not `Discrete`,
+            observations that cannot be flattened, or a policy that returns anything but one action
+            per row.
+    """
+    for name, count in (("episodes", episodes), ("copies", copies)):
+        if count < 1:
+            raise QuorumError(f"{name} is {count}: give at least 1.")
+    for_starts, for_policy = np.random.SeedSequence(seed).spawn(2)
+    starts = [int(start) for start in for_starts.generate_state(episodes)]
+    rng = np.random.default_rng(for_policy)
+    with ExitStack() as opened:
+        made = [opened.enter_context(_made(env)) for _ in range(min(copies, episodes))]
+        if len({id(one) for one in made}) < len(made):
+            raise QuorumError(f"{env!r} returns the same environment twice: let it make a new one.")
+        return _play([_Copy(one) for one in made], policy, starts, rng)
+
+
+def _play(
+    copies: Sequence["_Copy"],
+    policy: BatchPolicy,
+    starts: Sequence[int],
+    rng: np.random.Generator,
+) -> list[Episode]:
+    """Play one episode from each of `starts`; at least as many of those as `copies`."""
+    waiting = enumerate(starts)
+    for copy in copies:
+        copy.start(*next(waiting))
+    played: dict[int, Episode] = {}
+    while len(played) < len(starts):
+        observations = np.stack([copy.observations[-1] for copy in copies])
+        actions = _checked_actions(policy(observations, rng), len(copies), copies[0].action_count)
+        for copy, action in zip(copies, actions, strict=True):
+            if copy.index in played:  # and nothing was waiting when it ended
+                continue
+            episode = copy.step(int(action))
+            if episode is not None:
+                played[copy.index] = episode
+                upcoming = next(waiting, None)
+                if upcoming is not None:
+                    copy.start(*upcoming)
+    return [played[index] for index in range(len(starts))]
+
+
+class _Copy:
+    """An environment, and the episode it is in the middle of."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        if not isinstance(env.action_space, spaces.Discrete):
+            raise QuorumError(
+                f"{_name(env)} has the action space {env.action_space}: "
+                "only Discrete actions are supported."
+            )
+        if not env.observation_space.is_np_flattenable:
+            raise QuorumError(
+                f"{_name(env)} has the observation space {env.observation_space}, which cannot "
+                "be flattened to a vector: wrap it so that its observations have a fixed size."
+            )
+        self.env = env
+        self.action_count = int(env.action_space.n)
+        self.first_action = int(env.action_space.start)
+
+    def start(self, index: int, seed: int) -> None:
+        """Begin the episode number `index`."""
+        self.index = index
+        observation, _ = self.env.reset(seed=seed)
+        self.observations = [self._flat(observation)]
+        self.actions: list[int] = []
+        self.rewards: list[float] = []
+
+    def step(self, action: int) -> Episode | None:
+        """Take one step; the whole episode, if that ended it."""
+        observation, reward, terminated, truncated, _ = self.env.step(self.first_action + action)
+        self.observations.append(self._flat(observation))
+        self.actions.append(action)
+        self.rewards.append(float(reward))
+        if not (terminated or truncated):
+            return None
+        return Episode(
+            observations=np.stack(self.observations),
+            actions=np.array(self.actions, np.int32),
+            rewards=np.array(self.rewards, np.float64),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+        )
+
+    def _flat(self, observation: Any) -> Observations:
+        # A copy, because an environment may write its next observation into the same array.
+        return np.array(spaces.flatten(self.env.observation_space, observation), np.float32)
+
+
+def _made(env: EnvSource) -> gymnasium.Env[Any, Any]:
+    if isinstance(env, str):
+        register_worlds()
+        try:
+            return gymnasium.make(env)
+        except (gymnasium.error.Error, ModuleNotFoundError) as error:
+            raise QuorumError(f"Gymnasium cannot make {env!r}: {error}") from error
+    made = env()
+    if not isinstance(made, gymnasium.Env):
+        raise QuorumError(f"{env!r} returns {made!r}: it must return a Gymnasium environment.")
+    return made
+
+
+def _checked_actions(actions: Actions, rows: int, action_count: int) -> Actions:
+    values = np.asarray(actions)
+    if values.shape != (rows,) or not np.issubdtype(values.dtype, np.integer):
+        raise QuorumError(
+            f"the policy returns {values.dtype} of shape {values.shape}: "
+            f"it must return one whole number per row, shape ({rows},)."
+        )
+    outside = values[(values < 0) | (values >= action_count)]
+    if outside.size:
+        raise QuorumError(
+            f"the policy takes action {outside[0]}: the actions are 0 to {action_count - 1}."
+        )
+    return values
+
+
+def _name(env: gymnasium.Env[Any, Any]) -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
