@@ -1,4 +1,4 @@
-"""The bridge to Gymnasium: our worlds as its environments, its environments for our policies."""
+"""Our worlds as Gymnasium environments."""
 
 import math
 import subprocess
@@ -10,32 +10,16 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.seeding import np_random
 
 from quorum_rl.envs import get_world, gymnasium_bridge, with_params, world_names
-from quorum_rl.envs.gymnasium_bridge import Observations, WorldEnv, episode_key, play_episodes
+from quorum_rl.envs.gymnasium_bridge import WorldEnv, episode_key
 from quorum_rl.errors import QuorumError
 from quorum_rl.gymnasium_worlds import GYMNASIUM_WORLDS, register_worlds
 
 NAMES = tuple(GYMNASIUM_WORLDS)
 CARTPOLE = "quorum/CartPole-v0"
-
-
-def alternating(observations: Observations, rng: np.random.Generator) -> np.ndarray:
-    del rng
-    return np.arange(len(observations)) % 2
-
-
-def leaning(observations: Observations, rng: np.random.Generator) -> np.ndarray:
-    """Push the cart to where the pole leans: a deterministic policy."""
-    del rng
-    return (observations[:, 2] > 0).astype(np.int64)
-
-
-def uniform(actions: int) -> Any:
-    return lambda observations, rng: rng.integers(actions, size=len(observations))
 
 
 def episode_of(env: gymnasium.Env[Any, Any], actions: list[int], **reset: Any) -> list[Any]:
@@ -45,9 +29,6 @@ def episode_of(env: gymnasium.Env[Any, Any], actions: list[int], **reset: Any) -
         observation, reward, terminated, truncated, _ = env.step(action)
         seen.append((observation.tolist(), reward, terminated, truncated))
     return seen
-
-
-# --- our worlds as Gymnasium environments ---
 
 
 def test_every_world_is_registered() -> None:
@@ -247,171 +228,3 @@ def test_a_picture_is_an_rgb_array(name: str) -> None:
     assert before.shape[2] == 3
     assert before.std() > 0
     assert not np.array_equal(before, after)
-
-
-# --- Gymnasium's environments for our policies ---
-
-
-class Countdown(gymnasium.Env[Any, Any]):
-    """Ends when as many right actions as its seed says were taken; actions are -1, 0 and 1."""
-
-    observation_space = spaces.Dict({"left": spaces.Discrete(10), "place": spaces.Box(-1, 1, (2,))})
-    action_space = spaces.Discrete(3, start=-1)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self.left = int(self.np_random.integers(1, 10))
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        return self._seen(), float(action), self.left == 0, False, {}
-
-    def _seen(self) -> dict[str, Any]:
-        return {"left": self.left, "place": np.full(2, self.left / 10, np.float32)}
-
-
-@pytest.mark.parametrize("copies", [1, 3, 5, 50])
-def test_exactly_the_episodes_asked_for_are_played_whatever_the_copies(copies: int) -> None:
-    alone = play_episodes("CartPole-v1", leaning, episodes=5, copies=2, seed=1)
-    played = play_episodes("CartPole-v1", leaning, episodes=5, copies=copies, seed=1)
-    assert len(played) == 5
-    for one, other in zip(alone, played, strict=True):
-        np.testing.assert_array_equal(one.observations, other.observations)
-        np.testing.assert_array_equal(one.actions, other.actions)
-    assert len({episode.observations[0].tobytes() for episode in played}) == 5
-
-
-def test_short_episodes_are_not_favoured() -> None:
-    # A length is uniform on 1…9, whatever the actions: mean 5, variance 60/9. Keeping whichever
-    # of many copies end first would give a mean near 1.8. Five standard errors of 400
-    # episodes: the false-alarm probability is below 1e-6, were the seed not fixed.
-    played = play_episodes(Countdown, uniform(3), episodes=400, copies=100, seed=0)
-    lengths = [len(episode.actions) for episode in played]
-    assert abs(np.mean(lengths) - 5) < 5 * math.sqrt(60 / 9 / 400)
-
-
-def test_an_episode_can_be_replayed_in_gymnasium() -> None:
-    (episode,) = play_episodes("CartPole-v1", uniform(2), episodes=1, seed=2)
-    steps = len(episode.actions)
-    assert episode.observations.shape == (steps + 1, 4)
-    assert episode.observations.dtype == np.float32
-    assert episode.rewards.tolist() == [1.0] * steps
-    assert (episode.terminated, episode.truncated) == (True, False)
-
-    env: Any = gymnasium.make("CartPole-v1").unwrapped
-    env.reset(seed=0)
-    env.state = episode.observations[0].astype(np.float64)
-    for action, after in zip(episode.actions, episode.observations[1:], strict=True):
-        np.testing.assert_allclose(env.step(int(action))[0], after, rtol=1e-4, atol=1e-5)
-
-
-def test_a_time_limit_shows_as_truncated() -> None:
-    (episode,) = play_episodes(
-        lambda: gymnasium.make("CartPole-v1", max_episode_steps=4), leaning, episodes=1
-    )
-    assert (len(episode.actions), episode.terminated, episode.truncated) == (4, False, True)
-
-
-def test_the_seed_decides_policies_that_draw() -> None:
-    one, same, other = (
-        play_episodes("CartPole-v1", uniform(2), episodes=3, copies=2, seed=seed)
-        for seed in (7, 7, 8)
-    )
-    for first, second in zip(one, same, strict=True):
-        np.testing.assert_array_equal(first.observations, second.observations)
-        np.testing.assert_array_equal(first.actions, second.actions)
-    assert not np.array_equal(one[0].observations[0], other[0].observations[0])
-
-
-def test_discrete_observations_become_one_hot() -> None:
-    episodes = play_episodes("FrozenLake-v1", uniform(4), episodes=6, copies=4)
-    for episode in episodes:
-        assert episode.observations.shape[1] == 16
-        np.testing.assert_array_equal(episode.observations.sum(axis=1), 1)
-        assert episode.observations[0, 0] == 1  # the lake's start
-        end = int(episode.observations[-1].argmax())
-        assert episode.terminated == (end in {5, 7, 11, 12, 15})  # its holes and its goal
-
-
-def test_structured_observations_are_flattened_and_actions_counted_from_zero() -> None:
-    for episode in play_episodes(Countdown, alternating, episodes=4, copies=2):
-        left = episode.observations[:, :10].argmax(axis=1)
-        np.testing.assert_array_equal(left, np.arange(len(episode.actions), -1, -1))
-        np.testing.assert_allclose(episode.observations[:, 11], left / 10, rtol=1e-6)
-        # The reward is the action as the environment sees it.
-        np.testing.assert_array_equal(episode.rewards, episode.actions - 1)
-
-
-def test_a_policy_always_sees_the_same_number_of_rows() -> None:
-    shapes = set()
-
-    def watching(observations: Observations, rng: np.random.Generator) -> np.ndarray:
-        shapes.add(observations.shape)
-        return alternating(observations, rng)
-
-    play_episodes(Countdown, watching, episodes=7, copies=3)
-    assert shapes == {(3, 12)}
-
-
-def test_our_own_worlds_can_be_played_by_name() -> None:
-    (episode,) = play_episodes(CARTPOLE, leaning, episodes=1)
-    assert episode.observations.shape == (len(episode.actions) + 1, 4)
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        ("Pendulum-v1", r"Pendulum-v1 has the action space Box.*only Discrete"),
-        ("CartPool-v1", "Gymnasium cannot make 'CartPool-v1'"),
-        ("no such name", "Gymnasium cannot make 'no such name'"),
-        ("no_such_module:CartPole-v1", "no_such_module"),
-        ("quorum/Maze-v0", "Gymnasium cannot make"),
-        (lambda: None, "must return a Gymnasium environment"),
-    ],
-)
-def test_environments_that_cannot_be_played_are_refused(env: Any, message: str) -> None:
-    with pytest.raises(QuorumError, match=message):
-        play_episodes(env, alternating, episodes=2)
-
-
-def test_several_actions_at_once_and_observations_without_a_size_are_refused() -> None:
-    class TwoActions(Countdown):
-        action_space = spaces.MultiDiscrete([2, 2])  # type: ignore[assignment]
-
-    class AnyLength(Countdown):
-        observation_space = spaces.Sequence(spaces.Discrete(2))  # type: ignore[assignment]
-
-    with pytest.raises(QuorumError, match=r"TwoActions has the action space MultiDiscrete"):
-        play_episodes(TwoActions, alternating, episodes=1)
-    with pytest.raises(QuorumError, match=r"AnyLength has the observation space Sequence"):
-        play_episodes(AnyLength, alternating, episodes=1)
-
-
-def test_one_environment_for_all_copies_is_refused() -> None:
-    env = Countdown()
-    with pytest.raises(QuorumError, match="the same environment twice"):
-        play_episodes(lambda: env, alternating, episodes=2)
-
-
-def test_counts_below_one_are_refused() -> None:
-    with pytest.raises(QuorumError, match="episodes is 0"):
-        play_episodes(Countdown, alternating, episodes=0)
-    with pytest.raises(QuorumError, match="copies is -1"):
-        play_episodes(Countdown, alternating, episodes=1, copies=-1)
-
-
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        (np.array([0, 3]), "action 3: the actions are 0 to 2"),
-        (np.array([-1, 0]), "action -1"),
-        (np.array([0.0, 1.0]), "float64"),
-        (np.array([0]), r"shape \(1,\): .* shape \(2,\)"),
-    ],
-)
-def test_a_policy_that_answers_wrongly_is_refused(actions: Any, message: str) -> None:
-    with pytest.raises(QuorumError, match=message):
-        play_episodes(Countdown, lambda *_: actions, episodes=2)
