@@ -1,0 +1,170 @@
+"""Sanity checks at the border where policies that others wrote come in.
+
+The floor p_min is a promise about the whole class of policies: every action, in every state that
+could ever be reached. Checking it on the states that were queried can find a broken promise but
+never prove a kept one, and the guarantee rests on the promise alone.
+
+The messages name an expert's index and its worst value, so they are for the data owner's eyes:
+they must not be published or shown to whoever receives the policy.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.experts.expert_set import ExpertSet
+
+Observations = npt.NDArray[np.float32]  # (rows, observation_size)
+Probabilities = npt.NDArray[np.float64]  # (experts, rows, action_count)
+
+SUM_TOLERANCE: Final = 1e-5  # how far from one the probabilities of a state may sum
+FLOOR_TOLERANCE: Final = 1e-6  # relative: what single precision may take off a declared floor
+
+
+def checked_observations(observations: npt.ArrayLike, observation_size: int) -> Observations:
+    """The observations as every expert sees them: single precision, one row per state.
+
+    Raises:
+        QuorumError: if the shape is not `(rows, observation_size)`.
+    """
+    made = np.asarray(observations, dtype=np.float32)
+    if made.ndim != 2 or made.shape[1] != observation_size:
+        raise QuorumError(
+            f"observations have shape {made.shape}: these experts take (rows, {observation_size})."
+        )
+    return made
+
+
+def checked_probabilities(
+    answers: npt.ArrayLike,
+    experts: Sequence[int],
+    *,
+    rows: int,
+    action_count: int,
+    p_min: float = 0.0,
+    names: Sequence[str] | None = None,
+) -> Probabilities:
+    """What the experts answered, as distributions: checked, then divided by their sums.
+
+    Dividing here, in double precision, gives π_i one meaning for whoever draws from it and for
+    whoever queries it. See the module's text for what a passed check does not prove.
+
+    Shapes: `answers` and the result are `(len(experts), rows, action_count)`; `names`, one for
+        each of `experts`, are added to messages.
+
+    Raises:
+        QuorumError: for another shape, a value that is not finite, a negative one, a sum further
+            than SUM_TOLERANCE from one, or a probability below the declared floor `p_min`.
+    """
+    made: Probabilities = np.array(answers, dtype=np.float64)  # a copy, divided in place below
+    if made.shape != (len(experts), rows, action_count):
+        raise QuorumError(
+            f"{len(experts)} experts answered {rows} states with probabilities of shape "
+            f"{made.shape}: expected {(len(experts), rows, action_count)}."
+        )
+    if made.size == 0:
+        return made
+
+    def where(position: tuple[np.intp, ...]) -> str:
+        return _where(position, experts, names)
+
+    finite = np.isfinite(made)
+    if not finite.all():
+        worst = np.unravel_index(np.argmin(finite), made.shape)
+        raise QuorumError(
+            f"{where(worst)} has probability {made[worst]}: every probability must be finite; "
+            "look for NaN in the policy's weights or inputs."
+        )
+    worst = np.unravel_index(np.argmin(made), made.shape)
+    if made[worst] < 0:
+        raise QuorumError(
+            f"{where(worst)} has probability {made[worst]:.6g}: probabilities must not be "
+            "negative; if the policy returns logits, apply softmax."
+        )
+    sums = made.sum(axis=-1)
+    worst = np.unravel_index(np.argmax(np.abs(sums - 1)), sums.shape)
+    if abs(sums[worst] - 1) > SUM_TOLERANCE:
+        raise QuorumError(
+            f"{where(worst)} has probabilities that sum to {sums[worst]:.6g}: they must sum to "
+            f"one within {SUM_TOLERANCE:g}; if the policy returns logits, apply softmax."
+        )
+    made /= sums[..., None]
+    worst = np.unravel_index(np.argmin(made), made.shape)
+    if made[worst] < p_min * (1 - FLOOR_TOLERANCE):
+        raise QuorumError(
+            f"{where(worst)} has probability {made[worst]:.6g}, below the declared floor p_min = "
+            f"{p_min:g}: declare the true floor, or smooth the experts before collecting."
+        )
+    return made
+
+
+def checked_floor(p_min: float, action_count: int) -> float:
+    """The floor itself, if some policy over `action_count` actions can have it.
+
+    Raises:
+        QuorumError: if `p_min` is outside (0, 1 / action_count].
+    """
+    if not 0 < p_min <= 1 / action_count:
+        raise QuorumError(
+            f"p_min is {p_min}: with {action_count} actions choose a floor above 0 and at most "
+            f"1/{action_count}."
+        )
+    return float(p_min)
+
+
+def check_batch_independence(
+    experts: "ExpertSet", observations: npt.ArrayLike, *, tolerance: float = 0.0
+) -> None:
+    """Fail if an expert's answer in a state depends on what else is asked at the same time.
+
+    The release needs π_i(a|s) to be one number: the same whether the state comes alone or among
+    others, the expert alone or among others. Matrix products and batch normalisation in training
+    mode are the usual offenders. Passing on some states is evidence, not proof.
+
+    Raises:
+        QuorumError: naming the expert and state where two answers differ by more than `tolerance`.
+    """
+    states = checked_observations(observations, experts.observation_size)
+    together = experts.probabilities(states)
+    for row in range(len(states)):
+        alone = experts.probabilities(states[row : row + 1])
+        _check_same(alone, together[:, row : row + 1], 0, row, tolerance, "state is asked alone")
+    for expert in range(len(experts)):
+        alone = experts.probabilities_of(slice(expert, expert + 1), states)
+        _check_same(
+            alone, together[expert : expert + 1], expert, 0, tolerance, "expert is asked alone"
+        )
+
+
+def _check_same(
+    alone: Probabilities,
+    together: Probabilities,
+    first_expert: int,
+    first_row: int,
+    tolerance: float,
+    how: str,
+) -> None:
+    difference = np.abs(alone - together)
+    worst = np.unravel_index(np.argmax(difference), difference.shape)
+    if difference[worst] > tolerance:
+        raise QuorumError(
+            f"expert {first_expert + int(worst[0])} in state {first_row + int(worst[1])} answers "
+            f"{alone[worst]:.9g} for action {int(worst[2])} when the {how} but "
+            f"{together[worst]:.9g} in a batch: put the policy in evaluation mode, or evaluate it "
+            "with row_by_row=True."
+        )
+
+
+def _where(
+    position: tuple[np.intp, ...], experts: Sequence[int], names: Sequence[str] | None
+) -> str:
+    """An expert, a state and perhaps an action, in words."""
+    expert, row, *action = (int(part) for part in position)
+    name = f" ({names[expert]})" if names is not None else ""
+    last = f", action {action[0]}" if action else ""
+    return f"expert {experts[expert]}{name} in state {row}{last}"

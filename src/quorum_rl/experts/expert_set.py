@@ -1,0 +1,224 @@
+"""A set of experts: who is protected, and what may be asked of them.
+
+Three types say where in the flow a set stands:
+
+- `ExpertSet`: whatever can be queried. The stages after collecting ask for no more than this.
+- `UnloggedExperts`: policies that have not acted yet. They may still be smoothed to a floor.
+- `LoggedExperts`: policies that generated logs. They can be queried and nothing else. Smoothing
+  them now would query policies that did not act, and the guarantee of the release would be void.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.checks import Probabilities, checked_floor, checked_observations
+
+EXPERTS_PER_CHUNK: Final = 256
+
+
+@runtime_checkable
+class ExpertSet(Protocol):
+    """Experts that can be asked how likely each of their actions is.
+
+    π_i(a|s) is one number: it must not depend on which other states or experts are asked at the
+    same time (`check_batch_independence` looks for offenders). Expert sets are sensitive: so is
+    their length, and every answer.
+    """
+
+    @property
+    def observation_size(self) -> int: ...
+
+    @property
+    def action_count(self) -> int: ...
+
+    @property
+    def p_min(self) -> float:
+        """The declared floor: a promise that no probability, in any state, is below it."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        """What some of the experts do, evaluated at once; the other queries are made of this.
+
+        Shapes: `(rows, observation_size)` to `(experts in the slice, rows, action_count)`.
+        """
+        ...
+
+    def probabilities(self, observations: npt.ArrayLike) -> Probabilities:
+        """What every expert does.
+
+        Shapes: `(rows, observation_size)` to `(len(self), rows, action_count)`.
+        """
+        ...
+
+    def probabilities_in_chunks(
+        self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
+    ) -> Iterator[tuple[slice, Probabilities]]:
+        """What every expert does, a few experts at a time: each slice with its probabilities."""
+        ...
+
+
+def chunked_probabilities(
+    experts: ExpertSet, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
+) -> Iterator[tuple[slice, Probabilities]]:
+    """Each slice of at most `experts_per_chunk` experts, with its probabilities.
+
+    Shapes: each array is `(experts in the slice, rows, action_count)`.
+
+    Raises:
+        QuorumError: if `experts_per_chunk` is below 1.
+    """
+    if experts_per_chunk < 1:
+        raise QuorumError(f"experts_per_chunk is {experts_per_chunk}: give at least 1.")
+    return _chunks(experts, observations, experts_per_chunk)
+
+
+def _chunks(
+    experts: ExpertSet, observations: npt.ArrayLike, experts_per_chunk: int
+) -> Iterator[tuple[slice, Probabilities]]:
+    for start in range(0, len(experts), experts_per_chunk):
+        chunk = slice(start, min(start + experts_per_chunk, len(experts)))
+        yield chunk, experts.probabilities_of(chunk, observations)
+
+
+def all_probabilities(experts: ExpertSet, observations: npt.ArrayLike) -> Probabilities:
+    """What every expert does, gathered from chunks.
+
+    Shapes: `(rows, observation_size)` to `(len(experts), rows, action_count)`.
+    """
+    states = checked_observations(observations, experts.observation_size)
+    gathered = np.empty((len(experts), len(states), experts.action_count))
+    for chunk, found in chunked_probabilities(experts, states):
+        gathered[chunk] = found
+    return gathered
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnloggedExperts(ABC):
+    """Experts that have not acted yet: the base of every set that a user makes.
+
+    A subclass gives `__len__` and `probabilities_of`, and passes what its policies answer through
+    `checked_probabilities`.
+
+    Raises:
+        QuorumError: if there are fewer than two actions, or the declared floor is out of range.
+    """
+
+    observation_size: int
+    action_count: int
+    p_min: float = 0.0  # 0.0: nothing is promised
+
+    def __post_init__(self) -> None:
+        if self.observation_size < 1:
+            raise QuorumError(f"observation_size is {self.observation_size}: give at least 1.")
+        if self.action_count < 2:
+            raise QuorumError(f"action_count is {self.action_count}: give at least 2.")
+        if self.p_min != 0:
+            checked_floor(self.p_min, self.action_count)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        """What some of the experts do, evaluated at once; see `ExpertSet`."""
+
+    def probabilities(self, observations: npt.ArrayLike) -> Probabilities:
+        return all_probabilities(self, observations)
+
+    def probabilities_in_chunks(
+        self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
+    ) -> Iterator[tuple[slice, Probabilities]]:
+        return chunked_probabilities(self, observations, experts_per_chunk)
+
+    def smoothed(self, p_min: float) -> "UnloggedExperts":
+        """Near-greedy versions of these experts; see `smoothing.smoothed`."""
+        from quorum_rl.experts.smoothing import smoothed  # it builds on this class
+
+        return smoothed(self, p_min)
+
+    def mixed_with_uniform(self, p_min: float) -> "UnloggedExperts":
+        """Softened versions of these experts; see `smoothing.mixed_with_uniform`."""
+        from quorum_rl.experts.smoothing import mixed_with_uniform  # it builds on this class
+
+        return mixed_with_uniform(self, p_min)
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedExperts:
+    """Experts that generated logs: they answer queries, and can no longer be changed.
+
+    Collecting returns one. Making one by hand, for logs that already exist, is a promise that
+    no code can check: that exactly these policies, smoothed or not, drew every logged action. A
+    policy fitted to the logs afterwards does not qualify, however close it is.
+
+    Raises:
+        QuorumError: if `generated_by` is not a set of experts that may act.
+    """
+
+    generated_by: UnloggedExperts
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.generated_by, UnloggedExperts):
+            raise QuorumError(
+                f"LoggedExperts was given a {type(self.generated_by).__name__}: give the "
+                "UnloggedExperts that generated the logs."
+            )
+
+    @property
+    def observation_size(self) -> int:
+        return self.generated_by.observation_size
+
+    @property
+    def action_count(self) -> int:
+        return self.generated_by.action_count
+
+    @property
+    def p_min(self) -> float:
+        return self.generated_by.p_min
+
+    def __len__(self) -> int:
+        return len(self.generated_by)
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        return self.generated_by.probabilities_of(experts, observations)
+
+    def probabilities(self, observations: npt.ArrayLike) -> Probabilities:
+        return self.generated_by.probabilities(observations)
+
+    def probabilities_in_chunks(
+        self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
+    ) -> Iterator[tuple[slice, Probabilities]]:
+        return self.generated_by.probabilities_in_chunks(observations, experts_per_chunk)
+
+    if not TYPE_CHECKING:
+        # For a type checker these methods do not exist; at run time they explain why.
+
+        def smoothed(self, p_min: float) -> NoReturn:
+            del p_min
+            raise too_late_to_smooth(self)
+
+        def mixed_with_uniform(self, p_min: float) -> NoReturn:
+            del p_min
+            raise too_late_to_smooth(self)
+
+
+def too_late_to_smooth(experts: object) -> QuorumError:
+    """The error for smoothing anything but `UnloggedExperts`."""
+    if isinstance(experts, LoggedExperts):
+        return QuorumError(
+            "these experts have generated logs already, and smoothing them now would query "
+            "policies that did not act, which voids the guarantee: smooth first and collect then, "
+            "or keep the logs and declare the floor that the policies really have."
+        )
+    return QuorumError(
+        f"only UnloggedExperts can be smoothed, not a {type(experts).__name__}: smooth the set "
+        "before collecting with it."
+    )

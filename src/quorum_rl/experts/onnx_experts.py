@@ -1,0 +1,221 @@
+"""Experts given as a folder of ONNX files, one per expert."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.checks import (
+    Observations,
+    Probabilities,
+    checked_observations,
+    checked_probabilities,
+)
+from quorum_rl.experts.expert_set import UnloggedExperts
+
+Output = Literal["probabilities", "logits"]
+FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """One opened file: how to run it, and what it is."""
+
+    name: str
+    session: Any
+    input_name: str
+    input_type: type[np.floating[Any]]
+    output_name: str
+    one_row_only: bool  # exported with a batch of exactly one
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxExperts(UnloggedExperts):
+    """One ONNX file per expert, run by onnxruntime on one thread; make it with `from_folder`.
+
+    The first `open_at_once` models stay open once they have been used; further ones are opened
+    for each query and closed after it, which is slow but bounds the memory. The files must not
+    change while the set is in use.
+
+    Shapes: a model has one input `(batch, observation_size)` and an output `(batch, action_count)`;
+        the batch is dynamic, or 1.
+    """
+
+    files: Sequence[Path]
+    output: Output = "probabilities"
+    output_name: str | None = None
+    row_by_row: bool = True
+    open_at_once: int = 1000
+    _opened: dict[int, Model] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | Path,
+        *,
+        observation_size: int,
+        action_count: int,
+        p_min: float = 0.0,
+        output: Output = "probabilities",
+        output_name: str | None = None,
+        row_by_row: bool = True,
+        open_at_once: int = 1000,
+    ) -> "OnnxExperts":
+        """The experts in the `.onnx` files of `folder`, in the order of their names.
+
+        `output` says what the models return: softmax is applied to logits. `output_name` is
+        needed only for models with several outputs. `row_by_row` is as for `CallableExperts`.
+        Every file is opened once, so that a bad one is found now and not in the middle of a query.
+
+        Raises:
+            QuorumError: without onnxruntime, for a missing or empty folder, and for a file that
+                cannot be read or has another form, naming the file.
+        """
+        if not Path(folder).is_dir():
+            raise QuorumError(f"there is no folder {str(folder)!r}: give one with .onnx files.")
+        made = cls(
+            sorted(Path(folder).glob("*.onnx")),
+            observation_size=observation_size,
+            action_count=action_count,
+            p_min=p_min,
+            output=output,
+            output_name=output_name,
+            row_by_row=row_by_row,
+            open_at_once=open_at_once,
+        )
+        if not made.files:
+            raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
+        for index in range(len(made)):
+            made._model(index)
+        return made
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output not in ("probabilities", "logits"):
+            raise QuorumError(f"output is {self.output!r}: choose 'probabilities' or 'logits'.")
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        indices = range(len(self))[experts]
+        answers = np.empty((len(indices), len(states), self.action_count))
+        for position, index in enumerate(indices):
+            answers[position] = self._answer(self._model(index), states)
+        return checked_probabilities(
+            _softmax(answers) if self.output == "logits" else answers,
+            indices,
+            rows=len(states),
+            action_count=self.action_count,
+            p_min=self.p_min,
+            names=[self.files[index].name for index in indices],
+        )
+
+    def _answer(self, model: Model, states: Observations) -> npt.NDArray[np.float64]:
+        step = 1 if self.row_by_row or model.one_row_only else max(len(states), 1)
+        answers = np.empty((len(states), self.action_count))
+        for row in range(0, len(states), step):
+            asked = states[row : row + step].astype(model.input_type)
+            try:
+                (found,) = model.session.run([model.output_name], {model.input_name: asked})
+            except Exception as error:  # onnxruntime's errors share no narrower base
+                raise QuorumError(f"{model.name}: the model fails to run ({error}).") from error
+            if np.shape(found) != (len(asked), self.action_count):
+                raise QuorumError(
+                    f"{model.name}: the model answered {len(asked)} state(s) with shape "
+                    f"{np.shape(found)}, not {(len(asked), self.action_count)}: choose the output "
+                    "that holds one number per action with output_name."
+                )
+            answers[row : row + step] = found
+        return answers
+
+    def _model(self, index: int) -> Model:
+        if index in self._opened:
+            return self._opened[index]
+        model = _opened(
+            self.files[index], self.observation_size, self.action_count, self.output_name
+        )
+        # Whole sets are scanned in order, so keeping the first ones beats keeping the latest.
+        if len(self._opened) < self.open_at_once:
+            self._opened[index] = model
+        return model
+
+
+def _opened(file: Path, observation_size: int, action_count: int, output_name: str | None) -> Model:
+    """Open one file and see that its input and output are what the set declares."""
+    session = _session(file)
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    if len(inputs) != 1:
+        raise QuorumError(
+            f"{file.name}: the model has {len(inputs)} inputs: export it with the observation only."
+        )
+    input_type = FLOAT_TYPES.get(inputs[0].type)
+    if input_type is None:
+        raise QuorumError(
+            f"{file.name}: the input is a {inputs[0].type}: export it with a float or double input."
+        )
+    chosen = [one for one in outputs if output_name in (None, one.name)]
+    if len(chosen) != 1:
+        raise QuorumError(
+            f"{file.name}: choose with output_name one of the model's outputs "
+            f"{', '.join(one.name for one in outputs)}, not {output_name!r}."
+        )
+    batch = _checked_width(file, "input", inputs[0].shape, observation_size)
+    _checked_width(file, "output", chosen[0].shape, action_count)
+    if isinstance(batch, int) and batch != 1:
+        raise QuorumError(
+            f"{file.name}: the batch is fixed at {batch}: export it with a dynamic batch, or 1."
+        )
+    return Model(
+        name=file.name,
+        session=session,
+        input_name=inputs[0].name,
+        input_type=input_type,
+        output_name=chosen[0].name,
+        one_row_only=batch == 1,
+    )
+
+
+def _session(file: Path) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise QuorumError(
+            "ONNX experts need onnxruntime: install it with pip install 'quorum-rl[onnx]'."
+        ) from error
+    options = onnxruntime.SessionOptions()
+    # One thread: the models are small, and the order of its sums is then fixed.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # problems come as exceptions, not as lines on the terminal
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no narrower base
+        raise QuorumError(
+            f"{file.name}: this is not a model that onnxruntime can open ({error})."
+        ) from error
+
+
+def _checked_width(file: Path, what: str, shape: Sequence[Any], width: int) -> Any:
+    """The batch dimension of a shape: a number, or a name or None if it is dynamic."""
+    if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != width):
+        raise QuorumError(
+            f"{file.name}: the {what} has shape {tuple(shape)}: expected (batch, {width})."
+        )
+    return shape[0]
+
+
+def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    # A logit that is not finite becomes NaN here, which the check of probabilities reports.
+    with np.errstate(invalid="ignore"):
+        shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        made: npt.NDArray[np.float64] = shifted / shifted.sum(axis=-1, keepdims=True)
+    return made

@@ -1,0 +1,94 @@
+"""Raising every probability to a floor, before the experts act and never after.
+
+The release is private only for policies with a floor p_min > 0 under every action's probability.
+Two ways to reach it; both change the policy, so both come before collecting.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+import numpy.typing as npt
+
+from quorum_rl.experts.checks import Probabilities, checked_floor
+from quorum_rl.experts.expert_set import UnloggedExperts, too_late_to_smooth
+
+Rule = Literal["greedy", "uniform mixture"]
+ArrayT = TypeVar("ArrayT", bound=Any)  # a NumPy or a JAX array
+
+
+def near_greedy(probabilities: ArrayT, p_min: float) -> ArrayT:
+    """1 − (|A|−1)·p_min for the likeliest action (of equals, the first), p_min for the others.
+
+    Shapes: `(..., actions)`. Works on NumPy and JAX arrays, and under `jit`.
+    """
+    arrays = probabilities.__array_namespace__()
+    action_count = probabilities.shape[-1]
+    greedy = arrays.argmax(probabilities, axis=-1)[..., None] == arrays.arange(action_count)
+    # At p_min = 1/|A| rounding could leave the greedy action a hair below the floor.
+    high = max(1 - (action_count - 1) * p_min, p_min)
+    made: ArrayT = arrays.where(
+        greedy,
+        arrays.asarray(high, dtype=probabilities.dtype),
+        arrays.asarray(p_min, dtype=probabilities.dtype),
+    )
+    return made
+
+
+def uniform_mixture(probabilities: ArrayT, p_min: float) -> ArrayT:
+    """(1 − |A|·p_min)·π + p_min: the policy itself, or with probability |A|·p_min a uniform draw.
+
+    Shapes: `(..., actions)`. Works on NumPy and JAX arrays, and under `jit`.
+    """
+    share = max(1 - probabilities.shape[-1] * p_min, 0.0)
+    made: ArrayT = share * probabilities + p_min
+    return made
+
+
+RULES: Final = {"greedy": near_greedy, "uniform mixture": uniform_mixture}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SmoothedExperts(UnloggedExperts):
+    """Experts made from `original` ones by a rule that reaches the floor exactly."""
+
+    original: UnloggedExperts
+    rule: Rule
+
+    def __len__(self) -> int:
+        return len(self.original)
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        found = self.original.probabilities_of(experts, observations)
+        return RULES[self.rule](found, self.p_min)
+
+
+def smoothed(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
+    """Experts that nearly always take their likeliest action, as in the paper.
+
+    The greedy action (of equals, the first) has probability 1 − (|A|−1)·p_min, every other p_min.
+
+    Raises:
+        QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already.
+    """
+    return _made(experts, p_min, "greedy")
+
+
+def mixed_with_uniform(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
+    """Experts that keep their own randomness: (1 − |A|·p_min)·π + p_min.
+
+    Raises:
+        QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already.
+    """
+    return _made(experts, p_min, "uniform mixture")
+
+
+def _made(experts: UnloggedExperts, p_min: float, rule: Rule) -> SmoothedExperts:
+    if not isinstance(experts, UnloggedExperts):
+        raise too_late_to_smooth(experts)
+    return SmoothedExperts(
+        original=experts,
+        rule=rule,
+        observation_size=experts.observation_size,
+        action_count=experts.action_count,
+        p_min=checked_floor(p_min, experts.action_count),
+    )
