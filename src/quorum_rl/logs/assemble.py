@@ -1,0 +1,162 @@
+"""Demonstrations from arrays that already have a row per state, as a roll-out makes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes, Integers
+
+CHUNK = 1 << 20  # rows looked at together, so that checking 60 million of them stays small
+
+
+def from_episodes(
+    declared: Declared,
+    *,
+    expert: npt.ArrayLike,
+    length: npt.ArrayLike,
+    observations: npt.ArrayLike,
+    actions: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+) -> Demonstrations:
+    """Check episodes that lie one after the other and sort them by expert, keeping their order.
+
+    Shapes: `observations` (steps + episodes, observation_size), the last one of an episode being
+    the state after its last step; `actions` and `rewards` (steps,); the others (episodes,).
+
+    Raises:
+        QuorumError: for a value that is not finite, an action out of range, shapes that differ.
+    """
+    columns = Columns(
+        as_floats(observations), as_actions(actions, declared, _step), as_floats(rewards)
+    )
+    check_finite(columns.observations, "the observation", lambda row: f"state {row}")
+    check_finite(columns.rewards, "the reward", _step)
+    lengths = np.asarray(length, dtype=np.int64)
+    steps, states = int(lengths.sum()), int(lengths.sum()) + len(lengths)
+    if (steps, states) != (len(columns.actions), len(columns.observations)):
+        raise QuorumError(
+            f"episodes of {steps} steps together need {states} observations and {steps} actions, "
+            f"not {len(columns.observations)} and {len(columns.actions)}: "
+            "give every episode the observation after its last step."
+        )
+    return arrange(
+        declared,
+        columns,
+        expert=np.asarray(expert, dtype=np.int64),
+        length=lengths,
+        terminated=np.asarray(terminated, dtype=np.bool_),
+        truncated=np.asarray(truncated, dtype=np.bool_),
+    )
+
+
+def from_padded(
+    declared: Declared,
+    *,
+    expert: npt.ArrayLike,
+    length: npt.ArrayLike,
+    observations: npt.ArrayLike,
+    actions: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+) -> Demonstrations:
+    """As `from_episodes`, for episodes padded to one length; what lies behind an end is ignored.
+
+    Shapes: `observations` (episodes, time + 1, observation_size); `actions` and `rewards`
+    (episodes, time); the others (episodes,).
+    """
+    lengths = np.asarray(length, dtype=np.int64)
+    acted = np.arange(np.shape(actions)[1]) < lengths[:, None]
+    seen = np.arange(np.shape(observations)[1]) <= lengths[:, None]
+    return from_episodes(
+        declared,
+        expert=expert,
+        length=lengths,
+        observations=np.asarray(observations)[seen],
+        actions=np.asarray(actions)[acted],
+        rewards=np.asarray(rewards)[acted],
+        terminated=terminated,
+        truncated=truncated,
+    )
+
+
+def arrange(
+    declared: Declared,
+    columns: Columns,
+    *,
+    expert: Integers,
+    length: Integers,
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+) -> Demonstrations:
+    """Sort checked episodes by expert; the columns stay where they are."""
+    first_step = np.cumsum(length) - length
+    in_order = Episodes(
+        expert=expert,
+        first_state=first_step + np.arange(len(length)),
+        first_step=first_step,
+        length=length,
+        terminated=terminated,
+        truncated=truncated,
+    )
+    if any(len(array) != len(expert) for array in in_order):
+        raise QuorumError("expert, length, terminated and truncated differ in length.")
+    order = np.argsort(expert, kind="stable")
+    return Demonstrations(declared, columns, in_order.chosen(order))
+
+
+def as_floats(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Values as float32; what does not fit becomes infinite and is found by `check_finite`."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values).astype(np.float32, copy=False)
+
+
+def as_actions(
+    values: npt.ArrayLike, declared: Declared, place: Callable[[int], str]
+) -> npt.NDArray[Any]:
+    """Actions in the smallest type that holds them.
+
+    Raises:
+        QuorumError: naming the place of the first that is not a whole number within range.
+    """
+    actions = np.asarray(values)
+    for start in range(0, len(actions), CHUNK):
+        part = actions[start : start + CHUNK]
+        bad = ~((part >= 0) & (part < declared.action_count))
+        if part.dtype.kind == "f":
+            bad |= part != np.floor(part)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise QuorumError(
+                f"{place(start + row)}: the action is {part[row]}, but actions are the whole "
+                f"numbers 0 to {declared.action_count - 1}: correct the action or the declared "
+                "action_count."
+            )
+    return actions.astype(np.min_scalar_type(declared.action_count - 1))
+
+
+def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str]) -> None:
+    """Find NaN and infinite values.
+
+    Raises:
+        QuorumError: naming the place of the first one.
+    """
+    for start in range(0, len(values), CHUNK):
+        part = values[start : start + CHUNK]
+        bad = ~np.isfinite(part)
+        if bad.any():
+            rows = bad.any(axis=1) if bad.ndim == 2 else bad
+            row = int(np.flatnonzero(rows)[0])
+            raise QuorumError(
+                f"{place(start + row)}: {what} has a value that is missing, NaN, infinite or too "
+                "large for float32: correct it or leave out the whole episode."
+            )
+
+
+def _step(row: int) -> str:
+    return f"step {row}"

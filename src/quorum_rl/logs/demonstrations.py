@@ -1,0 +1,292 @@
+"""What the experts did: flat arrays, and episodes that point into them.
+
+Every state is stored once. An episode of n steps has n + 1 of them: the last one, in which nobody
+acted any more, is the true successor that a learner needs to bootstrap from a truncated episode.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.types import Transition
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The public facts of a set of demonstrations: said by its owner, never measured from it.
+
+    `horizon` is the time limit under which the experts acted; `p_min` the floor under every
+    probability of the policies that acted, None where nobody promises one.
+
+    Raises:
+        QuorumError: for a count below one, or a floor that `action_count` actions cannot have.
+    """
+
+    action_count: int
+    observation_size: int
+    horizon: int
+    p_min: float | None = None
+    world: str | None = None
+    world_params: Mapping[str, float] = field(default_factory=dict)
+    seed: int | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("action_count", "observation_size", "horizon"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise QuorumError(f"the declared {name} is {value!r}: give a whole number above 0.")
+        if self.p_min is not None and not 0 <= self.p_min <= 1 / self.action_count:
+            raise QuorumError(
+                f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "
+                f"lies between 0 and {1 / self.action_count:.6g}."
+            )
+
+
+class Columns(NamedTuple):
+    """The flat arrays. Views of one log share them, so they may hold more than a view shows.
+
+    Shapes: `observations` (states, observation_size); `actions` and `rewards` (steps,).
+    """
+
+    observations: Floats
+    actions: Integers
+    rewards: Floats
+
+
+class Episodes(NamedTuple):
+    """Where each episode lies in the columns, whose it is and how it ended; all (episodes,)."""
+
+    expert: Integers
+    first_state: Integers
+    first_step: Integers
+    length: Integers
+    terminated: Flags
+    truncated: Flags
+
+    def chosen(self, which: npt.ArrayLike) -> "Episodes":
+        """Some of the episodes, by number or mask."""
+        columns: Any = (column[np.asarray(which)] for column in self)
+        return Episodes(*columns)
+
+
+class Episode(NamedTuple):
+    """One episode. Shapes: `observations` (steps + 1, observation_size); the others (steps,)."""
+
+    observations: Floats
+    actions: Integers
+    rewards: Floats
+    terminated: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Demonstrations:
+    """The logged decisions of many experts. SENSITIVE: this is what the guarantee protects.
+
+    Episodes are sorted by expert and keep their position within the expert. Everything here except
+    `declared` is private, the number of experts included; hence the `repr` shows only `declared`,
+    and only the release and the training stage may take this type, together with a ledger.
+
+    Experts are addressed by position (0 … expert_count - 1), episodes and transitions by their
+    number within this view. Arrays are read-only and may be backed by a file.
+
+    Raises:
+        QuorumError: if the episodes do not fit the columns or what was declared.
+    """
+
+    declared: Declared
+    columns: Columns
+    episodes: Episodes
+
+    def __post_init__(self) -> None:
+        _check_shape(self.declared, self.columns)
+        _check_episodes(self.declared, self.columns, self.episodes)
+        object.__setattr__(self, "columns", Columns(*map(_read_only, self.columns)))
+        object.__setattr__(self, "episodes", Episodes(*map(_read_only, self.episodes)))
+
+    def __repr__(self) -> str:
+        return f"Demonstrations(sensitive; {self.declared})"
+
+    def __len__(self) -> int:
+        """The number of episodes."""
+        return len(self.episodes.expert)
+
+    @property
+    def expert_count(self) -> int:
+        return len(self.experts)
+
+    @property
+    def transition_count(self) -> int:
+        return int(self.transition_offsets[-1])
+
+    @cached_property
+    def experts(self) -> Integers:
+        """The identities of the experts, ascending; an expert's position is its index here."""
+        return np.unique(self.episodes.expert)
+
+    @cached_property
+    def transition_offsets(self) -> Integers:
+        """Episode e has the transitions from offset e up to offset e + 1. Shape (episodes + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.episodes.length, dtype=np.int64)])
+
+    @cached_property
+    def expert_episode_offsets(self) -> Integers:
+        """Expert i has the episodes from offset i up to offset i + 1. Shape (experts + 1,)."""
+        first = np.searchsorted(self.episodes.expert, self.experts, side="left")
+        return np.append(first, len(self)).astype(np.int64)
+
+    @cached_property
+    def expert_transition_offsets(self) -> Integers:
+        """Expert i has the transitions from offset i up to offset i + 1. Shape (experts + 1,)."""
+        return self.transition_offsets[self.expert_episode_offsets]
+
+    def episodes_of(self, expert: int) -> range:
+        """The episodes of the expert at position `expert`, in their order."""
+        return range(*self.expert_episode_offsets[[expert, expert + 1]].tolist())
+
+    def transitions_of(self, expert: int) -> range:
+        """The transitions of the expert at position `expert`."""
+        return range(*self.expert_transition_offsets[[expert, expert + 1]].tolist())
+
+    def transitions_in(self, episode: int) -> range:
+        """The transitions of one episode."""
+        return range(*self.transition_offsets[[episode, episode + 1]].tolist())
+
+    def episode(self, index: int) -> Episode:
+        """One episode, without copying it."""
+        where = self.episodes
+        state, step, length = where.first_state[index], where.first_step[index], where.length[index]
+        return Episode(
+            observations=self.columns.observations[state : state + length + 1],
+            actions=self.columns.actions[step : step + length],
+            rewards=self.columns.rewards[step : step + length],
+            terminated=bool(where.terminated[index]),
+            truncated=bool(where.truncated[index]),
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(index) for index in range(len(self)))
+
+    def transitions(self, indices: npt.ArrayLike) -> Transition:
+        """Gather transitions by number; an episode's end is flagged on its last one only.
+
+        The fields are NumPy arrays (a jitted function takes them as they are).
+
+        Shapes: `indices` of any shape; every field has that shape, observations one axis more.
+
+        Raises:
+            IndexError: if an index is not between 0 and `transition_count` - 1.
+        """
+        numbers = np.asarray(indices, dtype=np.int64)
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.transition_count:
+            raise IndexError("a transition index is out of range")
+        episode = np.searchsorted(self.transition_offsets, numbers, side="right") - 1
+        time = numbers - self.transition_offsets[episode]
+        state = self.episodes.first_state[episode] + time
+        step = self.episodes.first_step[episode] + time
+        last = time == self.episodes.length[episode] - 1
+        gathered: Any = (
+            self.columns.observations[state],
+            self.columns.actions[step].astype(np.int32),
+            self.columns.rewards[step],
+            self.columns.observations[state + 1],
+            last & self.episodes.terminated[episode],
+            last & self.episodes.truncated[episode],
+        )
+        return Transition(*gathered)
+
+    def select(self, episodes: npt.ArrayLike) -> "Demonstrations":
+        """A view of some episodes, given as ascending numbers or a mask; no data is copied."""
+        return Demonstrations(self.declared, self.columns, self.episodes.chosen(episodes))
+
+    def compacted(self) -> "Demonstrations":
+        """The same episodes, one after the other, in columns that hold nothing else.
+
+        Copies unless the columns are in that order already.
+        """
+        first_step = self.transition_offsets[:-1]
+        first_state = first_step + np.arange(len(self))
+        observations, actions, rewards = self.columns
+        steps = int(self.transition_offsets[-1])
+        in_order = (
+            len(actions) == steps
+            and np.array_equal(first_step, self.episodes.first_step)
+            and np.array_equal(first_state, self.episodes.first_state)
+        )
+        if in_order and len(observations) == steps + len(self):
+            return self
+        length = self.episodes.length
+        step = np.repeat(self.episodes.first_step - first_step, length) + np.arange(steps)
+        shift = np.repeat(self.episodes.first_state - first_state, length + 1)
+        state = shift + np.arange(steps + len(self))
+        return Demonstrations(
+            self.declared,
+            Columns(observations[state], actions[step], rewards[step]),
+            self.episodes._replace(first_state=first_state, first_step=first_step),
+        )
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same data behind a view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_shape(declared: Declared, columns: Columns) -> None:
+    observations, actions, rewards = columns
+    if observations.ndim != 2 or observations.shape[1] != declared.observation_size:
+        raise QuorumError(
+            f"observations have shape {observations.shape}, but {declared.observation_size} "
+            "numbers per observation were declared: correct observation_size or the observations."
+        )
+    if actions.ndim != 1 or actions.shape != rewards.shape:
+        raise QuorumError(
+            f"actions have shape {actions.shape} and rewards {rewards.shape}: "
+            "give one action and one reward per step."
+        )
+
+
+def _check_episodes(declared: Declared, columns: Columns, episodes: Episodes) -> None:
+    count = len(episodes.expert)
+    if any(array.shape != (count,) for array in episodes):
+        raise QuorumError("the columns that describe episodes differ in length: give one per each.")
+    if count == 0:
+        return
+    if (np.diff(episodes.expert) < 0).any():
+        raise QuorumError("episodes are not sorted by expert: sort them, keeping each one's order.")
+    length = episodes.length
+    if (bad := _first(length < 1)) is not None:
+        raise QuorumError(f"episode {bad} has no step: leave it out.")
+    if (bad := _first(length > declared.horizon)) is not None:
+        raise QuorumError(
+            f"episode {bad} has {length[bad]} steps, more than the declared horizon of "
+            f"{declared.horizon}: declare the time limit under which the experts acted."
+        )
+    if (bad := _first(~(episodes.terminated | episodes.truncated))) is not None:
+        raise QuorumError(
+            f"episode {bad} ends neither terminated nor truncated: leave out logs cut short."
+        )
+    within = (episodes.first_step >= 0) & (episodes.first_state >= 0)
+    within &= episodes.first_step + length <= len(columns.actions)
+    within &= episodes.first_state + length < len(columns.observations)
+    if (bad := _first(~within)) is not None:
+        raise QuorumError(
+            f"episode {bad} reaches beyond the data: an episode of n steps has n actions, "
+            "n rewards and n + 1 observations."
+        )
+
+
+def _first(bad: Flags) -> int | None:
+    """The index of the first True, if there is one."""
+    found = np.flatnonzero(bad)
+    return int(found[0]) if len(found) else None

@@ -1,0 +1,235 @@
+"""Demonstrations in and out of Minari 0.5, the expert in the metadata of each episode.
+
+Minari stores n + 1 observations and n actions an episode, as we do. It is slow at many episodes
+(about 3 ms each): a way in and out, not a place to work from.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs.assemble import as_actions, as_floats, check_finite, from_episodes
+from quorum_rl.logs.demonstrations import Declared, Demonstrations
+from quorum_rl.logs.native import declared_from_json, declared_to_json
+
+METADATA_KEY = "quorum_rl.demonstrations"
+
+
+def read_minari(
+    dataset_id: str, declared: Declared | None = None, *, expert_key: str = "expert"
+) -> Demonstrations:
+    """Import a Minari dataset that is on this machine.
+
+    The expert of an episode is the entry `expert_key` of its metadata, an integer or a string
+    (strings are numbered in their sorted order). `declared` may be left out for a dataset that
+    `write_minari` made.
+
+    Raises:
+        QuorumError: naming the dataset, the episode and the fix.
+    """
+    minari = _minari()
+    try:
+        dataset = minari.load_dataset(dataset_id)
+    except (FileNotFoundError, ValueError) as error:
+        raise QuorumError(f"Minari dataset {dataset_id!r} cannot be read: {error}") from error
+    known = declared or _declared_in(dataset)
+    _check_spaces(dataset, known)
+    experts = _experts(dataset, expert_key)
+    episodes = [_checked(dataset, episode, known) for episode in _episodes(dataset)]
+    return from_episodes(
+        known,
+        expert=experts,
+        length=[len(episode.rewards) for episode in episodes],
+        observations=np.concatenate([episode.observations for episode in episodes]),
+        actions=np.concatenate([episode.actions for episode in episodes]),
+        rewards=np.concatenate([episode.rewards for episode in episodes]),
+        terminated=[bool(episode.terminations[-1]) for episode in episodes],
+        truncated=[bool(episode.truncations[-1]) for episode in episodes],
+    )
+
+
+def write_minari(demonstrations: Demonstrations, dataset_id: str) -> None:
+    """Export to the Minari datasets of this machine (`MINARI_DATASETS_PATH`), stored as HDF5.
+
+    The dataset appears under its name only when it is complete. It holds the sensitive data.
+
+    Raises:
+        QuorumError: if the name is taken or not one that Minari allows.
+    """
+    minari = _minari()
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.storage import get_dataset_path
+
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError) as error:
+        raise QuorumError(
+            f"Minari does not allow the name {dataset_id!r}: use letters, digits, - and _ and a "
+            "version, such as cartpole/experts-v0."
+        ) from error
+    target = Path(get_dataset_path(dataset_id))
+    if target.exists():
+        raise QuorumError(f"Minari dataset {dataset_id!r} exists: delete it or raise the version.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix="."))  # Minari skips dotted names
+    try:
+        _write_storage(minari, demonstrations, dataset_id, temporary / "data")
+        os.rename(temporary, target)  # noqa: PTH104 (fails on a name taken meanwhile)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    _name_namespace(dataset_id)
+
+
+def _write_storage(
+    minari: Any, demonstrations: Demonstrations, dataset_id: str, path: Path
+) -> None:
+    from gymnasium.spaces import Box, Discrete
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    declared = demonstrations.declared
+    storage = MinariStorage.new(
+        path,
+        observation_space=Box(-np.inf, np.inf, (declared.observation_size,), np.float32),
+        action_space=Discrete(declared.action_count),
+    )
+    storage.update_metadata(
+        {
+            "dataset_id": dataset_id,
+            "minari_version": minari.__version__,
+            METADATA_KEY: declared_to_json(declared).decode(),
+        }
+    )
+    storage.update_episodes(
+        EpisodeBuffer(
+            observations=one.observations,  # type: ignore[arg-type, unused-ignore]
+            actions=one.actions.astype(np.int64),  # type: ignore[arg-type, unused-ignore]
+            rewards=one.rewards,  # type: ignore[arg-type, unused-ignore]
+            terminations=_at_end(len(one.actions), one.terminated),
+            truncations=_at_end(len(one.actions), one.truncated),
+        )
+        for one in demonstrations
+    )
+    storage.update_episode_metadata(
+        {"expert": int(expert)} for expert in demonstrations.episodes.expert
+    )
+
+
+def _at_end(length: int, flag: bool) -> Any:
+    flags = np.zeros(length, dtype=np.bool_)
+    flags[-1] = flag
+    return flags
+
+
+def _name_namespace(dataset_id: str) -> None:
+    """Register the part before the last slash, as Minari does for its own datasets."""
+    from minari.namespace import create_namespace, list_local_namespaces
+
+    namespace = dataset_id.rpartition("/")[0]
+    if namespace and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+
+
+def _minari() -> Any:
+    try:
+        import minari
+        import minari.dataset._storages.hdf5_storage  # needs h5py and pillow, which it leaves out
+    except ImportError as error:
+        raise QuorumError(
+            f"Minari is not installed ({error}): pip install 'quorum-rl[minari]'."
+        ) from error
+    return minari
+
+
+def _declared_in(dataset: Any) -> Declared:
+    metadata = dataset.storage.metadata.get(METADATA_KEY)
+    if metadata is None:
+        raise QuorumError(
+            f"Minari dataset {dataset.id!r} was not written by Quorum: give `declared`."
+        )
+    return declared_from_json(metadata.encode())
+
+
+def _check_spaces(dataset: Any, declared: Declared) -> None:
+    from gymnasium.spaces import Box, Discrete
+
+    seen, done = dataset.observation_space, dataset.action_space
+    if not isinstance(seen, Box) or seen.shape != (declared.observation_size,):
+        raise QuorumError(
+            f"Minari dataset {dataset.id!r} observes {seen}, but vectors of "
+            f"{declared.observation_size} numbers were declared: flatten the observations or "
+            "correct observation_size."
+        )
+    if not isinstance(done, Discrete) or (done.n, done.start) != (declared.action_count, 0):
+        raise QuorumError(
+            f"Minari dataset {dataset.id!r} has the actions {done}, but the whole numbers 0 to "
+            f"{declared.action_count - 1} were declared: correct action_count or the dataset."
+        )
+
+
+def _experts(dataset: Any, key: str) -> Any:
+    names = []
+    for number, metadata in enumerate(
+        dataset.storage.get_episode_metadata(dataset.episode_indices)
+    ):
+        if key not in metadata:
+            raise QuorumError(
+                f"Minari dataset {dataset.id!r}, episode {number}: its metadata has no {key!r}: "
+                "write the expert there with update_episode_metadata, or give another expert_key."
+            )
+        names.append(metadata[key])
+    if not names:
+        raise QuorumError(f"Minari dataset {dataset.id!r} has no episode: give at least one.")
+    if all(isinstance(name, int | np.integer) for name in names):
+        return np.array(names, dtype=np.int64)
+    return np.unique([str(name) for name in names], return_inverse=True)[1]
+
+
+def _episodes(dataset: Any) -> Iterator[Any]:
+    """The episodes, each as long as its own metadata says.
+
+    Minari's Arrow reader pairs files with episode numbers by position: a long episode that comes in
+    two parts would shift all that follow.
+    """
+    metadatas = dataset.storage.get_episode_metadata(dataset.episode_indices)
+    for metadata, episode in zip(metadatas, dataset.iterate_episodes(), strict=True):
+        if int(metadata["total_steps"]) != len(episode.rewards):
+            raise QuorumError(
+                f"Minari dataset {dataset.id!r}, episode {episode.id}: "
+                f"{len(episode.rewards)} steps were read, its metadata says "
+                f"{metadata['total_steps']}: store it as HDF5."
+            )
+        yield episode
+
+
+def _checked(dataset: Any, episode: Any, declared: Declared) -> Any:
+    def place(row: int) -> str:
+        return f"Minari dataset {dataset.id!r}, episode {episode.id}, step {row}"
+
+    length = len(episode.rewards)
+    if length == 0 or len(episode.actions) != length or len(episode.observations) != length + 1:
+        raise QuorumError(
+            f"{place(0)}: {length} rewards, {len(episode.actions)} actions and "
+            f"{len(episode.observations)} observations: an episode of n steps has n, n and n + 1."
+        )
+    check_finite(as_floats(episode.observations), "the observation", place)
+    check_finite(as_floats(episode.rewards), "the reward", place)
+    as_actions(episode.actions, declared, place)
+    ended = np.asarray(episode.terminations, np.bool_) | np.asarray(episode.truncations, np.bool_)
+    if not ended[-1]:
+        raise QuorumError(
+            f"{place(length - 1)}: the episode stops here neither terminated nor truncated: leave "
+            "out logs that were cut short, since their end would tell on the expert."
+        )
+    if ended[:-1].any():
+        raise QuorumError(
+            f"{place(int(np.flatnonzero(ended)[0]) + 1)}: this step follows the end of its "
+            "episode: split the episode or correct the flag."
+        )
+    return episode

@@ -1,0 +1,171 @@
+"""The file Quorum itself keeps demonstrations in: Arrow IPC, one row per episode, uncompressed.
+
+An episode's observations, actions and rewards are lists, which Arrow stores as one flat array with
+offsets: just what `Demonstrations` is made of. Opening a file therefore maps it into memory and
+reads only the offsets, however long it is. Any Arrow reader opens it as a table of episodes.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
+
+VERSION = 1
+METADATA_KEY = b"quorum_rl.demonstrations"
+COLUMNS = ("expert", "terminated", "truncated", "observations", "actions", "rewards")
+
+
+def save_demonstrations(demonstrations: Demonstrations, path: str | Path) -> None:
+    """Write demonstrations to `path`, readable by their owner only.
+
+    The file appears under its name only when it is complete.
+
+    Raises:
+        QuorumError: if the file cannot be written.
+    """
+    whole = demonstrations.compacted()
+    offsets = whole.transition_offsets
+    width = whole.declared.observation_size
+    numbers = pa.array(np.ascontiguousarray(whole.columns.observations).reshape(-1))
+    states = pa.FixedSizeListArray.from_arrays(numbers, width)
+    columns = {
+        "expert": pa.array(whole.episodes.expert, pa.int64()),
+        "terminated": pa.array(whole.episodes.terminated),
+        "truncated": pa.array(whole.episodes.truncated),
+        "observations": _lists(offsets + np.arange(len(offsets)), states),
+        "actions": _lists(offsets, pa.array(whole.columns.actions)),
+        "rewards": _lists(offsets, pa.array(whole.columns.rewards)),
+    }
+    batch = pa.record_batch(columns).replace_schema_metadata(
+        {METADATA_KEY: declared_to_json(whole.declared)}
+    )
+    with replacing(Path(path)) as temporary, pa.ipc.new_file(str(temporary), batch.schema) as file:
+        file.write_batch(batch)
+
+
+def open_demonstrations(path: str | Path) -> Demonstrations:
+    """Map a file of demonstrations into memory, without reading what the experts saw and did.
+
+    Raises:
+        QuorumError: if the file is not there, is damaged or is not one that Quorum wrote.
+    """
+    if not Path(path).is_file():
+        raise QuorumError(f"demonstrations {str(path)!r}: there is no such file.")
+    try:
+        with pa.memory_map(str(path)) as source:
+            reader = pa.ipc.open_file(source)
+            metadata = (reader.schema.metadata or {}).get(METADATA_KEY)
+            if metadata is None or reader.num_record_batches != 1:
+                raise _not_ours(path, "it has other contents")
+            batch = reader.get_batch(0)
+        batch.validate()
+        return _demonstrations(batch, declared_from_json(metadata))
+    except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
+        raise _not_ours(path, str(error)) from error
+    except QuorumError as error:
+        raise QuorumError(f"demonstrations {str(path)!r}: {error}") from error
+
+
+def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:
+    expert, terminated, truncated, observations, actions, rewards = (
+        batch.column(batch.schema.get_field_index(name)) for name in COLUMNS
+    )
+    first_state = observations.offsets.to_numpy()
+    first_step = actions.offsets.to_numpy()
+    lengths = np.diff(first_step)
+    same = np.array_equal(first_step, rewards.offsets.to_numpy())
+    if not (same and np.array_equal(np.diff(first_state), lengths + 1)):
+        raise QuorumError("the file is damaged, its columns disagree: write it again.")
+    states = observations.values
+    flat = states.values.to_numpy(zero_copy_only=True)
+    return Demonstrations(
+        declared,
+        Columns(
+            observations=flat.reshape(-1, states.type.list_size),
+            actions=actions.values.to_numpy(zero_copy_only=True),
+            rewards=rewards.values.to_numpy(zero_copy_only=True),
+        ),
+        Episodes(
+            expert=expert.to_numpy(),
+            first_state=first_state[:-1],
+            first_step=first_step[:-1],
+            length=lengths,
+            terminated=terminated.to_numpy(zero_copy_only=False).astype(np.bool_),
+            truncated=truncated.to_numpy(zero_copy_only=False).astype(np.bool_),
+        ),
+    )
+
+
+def _lists(offsets: Any, values: Any) -> Any:
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+
+
+def _not_ours(path: str | Path, why: str) -> QuorumError:
+    return QuorumError(
+        f"demonstrations {str(path)!r} cannot be opened ({why}): give a file that Quorum wrote, "
+        "or import a table with read_table."
+    )
+
+
+def declared_to_json(declared: Declared) -> bytes:
+    """What was declared, as the metadata of a file."""
+    params = {name: float(value) for name, value in declared.world_params.items()}
+    facts = asdict(declared) | {"world_params": params}
+    return json.dumps({"version": VERSION} | facts, default=_plain_number).encode()
+
+
+def declared_from_json(metadata: bytes) -> Declared:
+    """What `declared_to_json` wrote.
+
+    Raises:
+        QuorumError: if it is damaged or of a version this release does not know.
+    """
+    try:
+        facts = json.loads(metadata)
+        version = facts.pop("version")
+        if version == VERSION:
+            return Declared(**facts)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, QuorumError):
+            raise
+        raise QuorumError("what was declared is unreadable: write the file again.") from error
+    raise QuorumError(f"its format is version {version}, this Quorum reads {VERSION}: update it.")
+
+
+def _plain_number(value: Any) -> Any:
+    """NumPy numbers as JSON numbers."""
+    return value.item()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.
+
+    Raises:
+        QuorumError: if the file cannot be written there.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""Every way in gives, for every step, what Gymnasium's own `step` returned."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from quorum_rl.logs import (
+    Declared,
+    Demonstrations,
+    StepArrays,
+    TableColumns,
+    from_padded,
+    from_step_arrays,
+    open_demonstrations,
+    read_table,
+    save_demonstrations,
+)
+
+
+def assert_as_recorded(demonstrations: Demonstrations, recorded: Any) -> None:
+    got = demonstrations.transitions(np.arange(demonstrations.transition_count))
+    wanted = {name: [getattr(step, name) for step in recorded] for name in got._fields}
+    for name, values in got._asdict().items():
+        np.testing.assert_array_equal(values, np.array(wanted[name], values.dtype), name)
+
+
+def step_table(recorded: Any, *, successors: bool = True, lists: bool = False) -> Any:
+    columns: dict[str, Any] = {
+        name: [getattr(step, name) for step in recorded]
+        for name in ("expert", "episode", "step", "action", "reward", "terminated", "truncated")
+    }
+    for name in ("observation", "next_observation") if successors else ("observation",):
+        vectors = np.array([getattr(step, name) for step in recorded])
+        if lists:
+            columns[name] = pa.array(list(vectors))
+        else:
+            columns |= {f"{name}_{i}": vectors[:, i] for i in range(vectors.shape[1])}
+    return pa.table(columns)
+
+
+def test_transitions_are_the_steps_gymnasium_took(log: Demonstrations, recorded: Any) -> None:
+    assert_as_recorded(log, recorded)
+    assert log.experts.tolist() == [3, 7, 12]
+    assert [len(log.episodes_of(expert)) for expert in range(3)] == [2, 3, 1]
+
+
+def test_transitions_of_experts_and_episodes_are_theirs(log: Demonstrations, recorded: Any) -> None:
+    for position, expert in enumerate((3, 7, 12)):
+        numbers = log.transitions_of(position)
+        assert {recorded[number].expert for number in numbers} == {expert}
+        within = [n for e in log.episodes_of(position) for n in log.transitions_in(e)]
+        assert within == list(numbers)
+
+
+def test_indices_of_any_shape_gather_and_bad_ones_are_refused(
+    log: Demonstrations, recorded: Any
+) -> None:
+    picked = log.transitions([[5, 0], [2, 7]])
+    assert picked.observation.shape == (2, 2, 4)
+    np.testing.assert_array_equal(picked.next_observation[1, 1], recorded[7].next_observation)
+    for bad in (-1, log.transition_count):
+        with pytest.raises(IndexError):
+            log.transitions([0, bad])
+
+
+def test_a_file_gives_back_what_gymnasium_did(
+    log: Demonstrations, recorded: Any, tmp_path: Path
+) -> None:
+    save_demonstrations(log, tmp_path / "log.arrow")
+    assert_as_recorded(open_demonstrations(tmp_path / "log.arrow"), recorded)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_parquet_table_with_rows_in_any_order_is_put_in_order(
+    recorded: Any, declared: Declared, tmp_path: Path, lists: bool
+) -> None:
+    shuffled = np.random.default_rng(1).permutation(len(recorded))
+    table = step_table([recorded[index] for index in shuffled], lists=lists)
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    assert_as_recorded(read_table(tmp_path / "t.parquet", declared), recorded)
+
+
+def test_a_csv_table_with_other_names_and_columns_is_read(
+    recorded: Any, declared: Declared, tmp_path: Path
+) -> None:
+    names = {"expert": "doctor", "observation_0": "x", "observation_1": "v"}
+    names |= {"observation_2": "angle", "observation_3": "spin"}
+    table = step_table(recorded)
+    table = table.append_column("remark", pa.array(["a, b"] * len(recorded)))
+    table = table.rename_columns([names.get(name, name) for name in table.column_names])
+    pa.csv.write_csv(table, tmp_path / "t.csv")
+    columns = TableColumns(expert="doctor", observation=("x", "v", "angle", "spin"))
+    assert_as_recorded(read_table(tmp_path / "t.csv", declared, columns), recorded)
+
+
+def test_experts_named_by_strings_are_numbered_in_sorted_order(
+    recorded: Any, declared: Declared, tmp_path: Path
+) -> None:
+    table = step_table(recorded)
+    names = pa.array([{3: "Ann", 7: "Bob", 12: "Cy"}[step.expert] for step in recorded])
+    table = table.set_column(table.column_names.index("expert"), "expert", names)
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    demonstrations = read_table(tmp_path / "t.parquet", declared)
+    assert demonstrations.experts.tolist() == [0, 1, 2]
+    assert_as_recorded(demonstrations, recorded)
+
+
+def test_without_next_observations_only_the_last_truncated_step_is_lost(
+    recorded: Any, declared: Declared, tmp_path: Path
+) -> None:
+    pa.parquet.write_table(step_table(recorded, successors=False), tmp_path / "t.parquet")
+    demonstrations = read_table(tmp_path / "t.parquet", declared)
+    known = [step for step in recorded if step.terminated or not step.truncated]
+    got = demonstrations.transitions(np.arange(demonstrations.transition_count))
+    np.testing.assert_array_equal(got.observation, [step.observation for step in known])
+    np.testing.assert_array_equal(got.action, [step.action for step in known])
+    np.testing.assert_array_equal(got.terminated, [step.terminated for step in known])
+    kept = np.array([not step.terminated for step in known])
+    successors = np.array([step.next_observation for step in known])
+    np.testing.assert_array_equal(np.asarray(got.next_observation)[kept], successors[kept])
+    lost = sum(step.truncated and not step.terminated for step in recorded)
+    cut = np.asarray(got.truncated) & ~np.asarray(got.terminated)
+    assert lost == cut.sum() == len(recorded) - len(known)
+
+
+def test_without_a_truncated_column_the_declared_horizon_says_what_was_truncated(
+    recorded: Any, declared: Declared, tmp_path: Path
+) -> None:
+    table = step_table(recorded).drop_columns(["truncated"])
+    pa.csv.write_csv(table, tmp_path / "t.csv")
+    assert_as_recorded(read_table(tmp_path / "t.csv", declared), recorded)
+
+
+def test_step_arrays_give_what_gymnasium_did(recorded: Any, declared: Declared) -> None:
+    columns: Any = [
+        np.array([getattr(step, name) for step in recorded])
+        for name in ("observation", "action", "reward", "terminated", "truncated", "expert")
+    ]
+    successors = np.array([step.next_observation for step in recorded])
+    columns[1] = columns[1][:, None]  # d3rlpy keeps actions and rewards as (steps, 1)
+    columns[2] = columns[2][:, None]
+    arrays = StepArrays(*columns)._replace(next_observations=successors)
+    assert_as_recorded(from_step_arrays(arrays, declared), recorded)
+
+
+def test_padding_behind_the_end_is_ignored(
+    log: Demonstrations, recorded: Any, declared: Declared
+) -> None:
+    episodes = list(log)
+    size = declared.horizon + 3
+    observations = np.full((len(episodes), size + 1, 4), np.nan)
+    actions, rewards = np.full((len(episodes), size), 9), np.full((len(episodes), size), np.nan)
+    for index, one in enumerate(episodes):
+        observations[index, : len(one.observations)] = one.observations
+        actions[index, : len(one.actions)] = one.actions
+        rewards[index, : len(one.rewards)] = one.rewards
+    padded = from_padded(
+        declared,
+        expert=log.episodes.expert,
+        length=log.episodes.length,
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        terminated=log.episodes.terminated,
+        truncated=log.episodes.truncated,
+    )
+    assert_as_recorded(padded, recorded)
