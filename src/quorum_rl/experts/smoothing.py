@@ -39,8 +39,7 @@ def uniform_mixture(probabilities: ArrayT, p_min: float) -> ArrayT:
 
     Shapes: `(..., actions)`. Works on NumPy and JAX arrays, and under `jit`.
     """
-    share = max(1 - probabilities.shape[-1] * p_min, 0.0)
-    made: ArrayT = share * probabilities + p_min
+    made: ArrayT = (1 - probabilities.shape[-1] * p_min) * probabilities + p_min
     return made
 
 
