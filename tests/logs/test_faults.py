@@ -109,6 +109,19 @@ def test_an_episode_longer_than_the_declared_horizon_is_refused(tmp_path: Path) 
         read_csv(tmp_path, list(GOOD), Declared(2, 2, horizon=2))
 
 
+def test_without_a_truncated_column_an_episode_short_of_the_horizon_must_terminate(
+    tmp_path: Path,
+) -> None:
+    columns = good_columns()
+    del columns["truncated"]
+    columns["terminated"][6] = False
+    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    with pytest.raises(QuorumError, match="row 7: the episode stops here neither terminated nor"):
+        read_table(tmp_path / "log.parquet", DECLARED)
+    in_time = read_table(tmp_path / "log.parquet", Declared(2, 2, horizon=3))
+    assert in_time.episodes.truncated.tolist() == [True, False, True]
+
+
 def test_another_number_of_observation_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match="2 columns for 'observation', but observation_size 3"):
         read_csv(tmp_path, list(GOOD), Declared(2, 3, 4))

@@ -108,6 +108,11 @@ def test_a_view_compacted_or_saved_holds_its_episodes_and_nothing_else(
     assert_same(view, open_demonstrations(path))
 
 
+def test_compacting_what_is_compact_copies_nothing(log: Demonstrations) -> None:
+    for column, same in zip(log.columns, log.compacted().columns, strict=True):
+        assert np.shares_memory(column, same)
+
+
 def test_minari_gives_back_the_same(
     log: Demonstrations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

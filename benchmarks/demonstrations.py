@@ -1,0 +1,137 @@
+"""How fast a large file of demonstrations opens, and how little of it is read.
+
+    python benchmarks/demonstrations.py
+    python benchmarks/demonstrations.py --transitions 60000000 --observation-size 8
+
+Writes a generated file to a temporary folder, drops it from the page cache (where the system
+allows), and then opens it and draws from it in a fresh process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from quorum_rl.logs import (
+    Declared,
+    Demonstrations,
+    from_episodes,
+    open_demonstrations,
+    save_demonstrations,
+    split_release_pool,
+)
+
+EXPERTS_DRAWN = 512
+TRANSITIONS_DRAWN = 16  # per expert
+
+
+@dataclass(frozen=True)
+class Args:
+    transitions: int = 12_000_000
+    experts: int = 3000
+    observation_size: int = 4
+    horizon: int = 200
+    open_only: Path | None = None  # measure this file in this process
+
+
+def write(args: Args, path: Path) -> float:
+    """Write a generated log of about `transitions` steps; the seconds that writing took."""
+    rng = np.random.default_rng(0)
+    episodes = args.transitions // args.horizon
+    steps = episodes * args.horizon
+    demonstrations = from_episodes(
+        Declared(2, args.observation_size, args.horizon),
+        expert=np.sort(np.arange(episodes) % args.experts),
+        length=np.full(episodes, args.horizon),
+        observations=rng.random((steps + episodes, args.observation_size), dtype=np.float32),
+        actions=rng.integers(2, size=steps, dtype=np.uint8),
+        rewards=rng.random(steps, dtype=np.float32),
+        terminated=np.zeros(episodes, dtype=bool),
+        truncated=np.ones(episodes, dtype=bool),
+    )
+    start = time.perf_counter()
+    save_demonstrations(demonstrations, path)
+    return time.perf_counter() - start
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Open, split and draw: seconds, and growth of memory in MB.
+
+    Own memory is what the process needs; mapped memory is the file's pages it has touched, which
+    the system can take back at any time.
+    """
+    before = memory()
+    start = time.perf_counter()
+    demonstrations = open_demonstrations(path)
+    opened = time.perf_counter()
+    after_open = memory()
+    training = split_release_pool(demonstrations, per_expert=5).training
+    split = time.perf_counter()
+    draw(training, 0)
+    first = time.perf_counter()
+    for seed in range(1, 11):
+        draw(training, seed)
+    later = time.perf_counter()
+    after_draws = memory()
+    return {
+        "open_s": opened - start,
+        "open_own_mb": after_open[0] - before[0],
+        "open_mapped_mb": after_open[1] - before[1],
+        "split_s": split - opened,
+        "first_draw_s": first - split,
+        "later_draw_s": (later - first) / 10,
+        "draws_own_mb": after_draws[0] - before[0],
+        "draws_mapped_mb": after_draws[1] - before[1],
+    }
+
+
+def draw(demonstrations: Demonstrations, seed: int) -> None:
+    """Some experts, and for each some of its transitions, as private training does."""
+    rng = np.random.default_rng(seed)
+    expert = rng.integers(demonstrations.expert_count, size=EXPERTS_DRAWN)
+    offsets = demonstrations.expert_transition_offsets
+    first, count = offsets[expert], np.diff(offsets)[expert]
+    within = (rng.random((TRANSITIONS_DRAWN, EXPERTS_DRAWN)) * count).astype(np.int64)
+    demonstrations.transitions(first + within)
+
+
+def memory() -> tuple[float, float]:
+    """Resident memory of this process in MB: its own, and pages of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    own, mapped = (int(fields[name].split()[0]) / 1e3 for name in ("RssAnon", "RssFile"))
+    return own, mapped
+
+
+def forget(path: Path) -> None:
+    """Ask the system to drop the file from its cache."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def main(args: Args) -> None:
+    if args.open_only is not None:
+        print(json.dumps(measure(args.open_only)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "demonstrations.arrow"
+        seconds = write(args, path)
+        print(f"wrote {path.stat().st_size / 1e6:.0f} MB in {seconds:.2f} s")
+        for name in ("cold", "warm"):
+            if name == "cold":
+                forget(path)
+            command = [sys.executable, __file__, "--open-only", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            numbers = json.loads(done.stdout)
+            print(name, " ".join(f"{key}={value:.4f}" for key, value in numbers.items()))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
