@@ -1,7 +1,7 @@
 """Demonstrations in and out of Minari 0.5, the expert in the metadata of each episode.
 
 Minari stores n + 1 observations and n actions an episode, as we do. It is slow at many episodes
-(about 3 ms each): a way in and out, not a place to work from.
+(about 2 ms each): a way in and out, not a place to work from.
 """
 
 import os
