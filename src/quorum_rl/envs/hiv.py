@@ -119,8 +119,7 @@ class Hiv:
 
     def step(self, key: Key, state: HivState, action: Array, params: HivParams) -> Step[HivState]:
         dose = jnp.asarray(EFFICACY, jnp.float32)[action]
-        noise = params.efficacy_noise * jax.random.normal(key, (2,), jnp.float32)
-        efficacy = jnp.where(dose > 0, jnp.clip(dose + noise, 0.0, 1.0), 0.0)
+        efficacy = administered(key, dose, params.efficacy_noise)
         time_step = jnp.asarray(params.days_per_step / self.substeps, jnp.float32)
         equations = Equations.under(efficacy[0], efficacy[1])
 
@@ -138,6 +137,12 @@ class Hiv:
             terminated=jnp.bool_(False),
             truncated=time >= params.time_limit,
         )
+
+
+def administered(key: Key, dose: Array, noise: float | Array) -> Array:
+    """The efficacy that acts: each drug that is given varies by `noise` within [0, 1]."""
+    varied = dose + noise * jax.random.normal(key, (2,), jnp.float32)
+    return jnp.where(dose > 0, jnp.clip(varied, 0.0, 1.0), 0.0)
 
 
 class Equations(NamedTuple):

@@ -79,6 +79,9 @@ class World(Protocol[StateT, ParamsT]):
     of its episode so that `step` can tell when that limit is reached.
     """
 
+    def __hash__(self) -> int:
+        """Worlds are looked up when a compiled program is reused."""
+
     @property
     def name(self) -> str: ...
 

@@ -6,10 +6,6 @@ reads only the offsets, however long it is. Any Arrow reader opens it as a table
 """
 
 import json
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import replacing
 from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
 
 VERSION = 1
@@ -145,27 +142,3 @@ def declared_from_json(metadata: bytes) -> Declared:
 def _plain_number(value: Any) -> Any:
     """NumPy numbers as JSON numbers."""
     return value.item()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.
-
-    Raises:
-        QuorumError: if the file cannot be written there.
-    """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

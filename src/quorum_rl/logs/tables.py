@@ -15,8 +15,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import replacing
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.native import METADATA_KEY, declared_from_json, declared_to_json, replacing
+from quorum_rl.logs.native import METADATA_KEY, declared_from_json, declared_to_json
 from quorum_rl.logs.rows import Rows, from_rows
 
 BATCH = 1 << 19  # transitions written together

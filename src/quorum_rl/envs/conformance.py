@@ -1,0 +1,294 @@
+"""Does a user's own world keep the protocol? Like Gymnasium's `check_env`, for `World`."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.envs.rollout import roll_out, start, uniform_policy
+from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, World
+from quorum_rl.errors import QuorumError
+
+COPIES = 3
+STEPS = 5
+SEED = 0
+
+
+def check_world(world: AnyWorld) -> None:
+    """Try everything the protocol asks of `world` on a few steps; silent when all is well.
+
+    Raises:
+        QuorumError: naming the first thing that is wrong and what it should be.
+    """
+    _check_members(world)
+    _check_spaces(world)
+    _check_facts(world)
+    _check_params(world)
+    _check_settings(world)
+    _check_reset_and_step(world)
+    _check_purity(world)
+    _check_time_limit(world)
+    _check_transformations(world)
+
+
+def _require(world: AnyWorld, holds: Any, complaint: str) -> None:
+    if not holds:
+        raise QuorumError(f"world {world.name!r}: {complaint}.")
+
+
+def _check_members(world: object) -> None:
+    if not isinstance(world, World):
+        wanted = ("name", "spaces", "facts", "default_params", "settings", "reset", "step")
+        missing = [member for member in wanted if not hasattr(world, member)]
+        raise QuorumError(
+            f"{type(world).__name__} is not a world: it has no {', '.join(missing)}; "
+            "give it the members that quorum_rl.envs.World lists."
+        )
+    if not isinstance(world.name, str) or not world.name:
+        raise QuorumError(f"{type(world).__name__}.name is {world.name!r}: give it a text.")
+
+
+def _check_spaces(world: AnyWorld) -> None:
+    spaces = world.spaces
+    _require(world, isinstance(spaces, Spaces), f"spaces is {spaces!r}, not a Spaces")
+    size = spaces.observation_size
+    _require(world, size > 0, "spaces.observation_names is empty, name at least one number")
+    _require(world, spaces.action_count > 1, "spaces.action_names needs at least two actions")
+    for name, bound in (("low", spaces.low), ("high", spaces.high)):
+        _require(
+            world,
+            len(bound) == size,
+            f"spaces.{name} has {len(bound)} numbers for {size} observation names",
+        )
+    for name, low, high in zip(spaces.observation_names, spaces.low, spaces.high, strict=True):
+        _require(world, low <= high, f"spaces.low is not at most spaces.high for {name!r}")
+
+
+def _check_facts(world: AnyWorld) -> None:
+    facts = world.facts
+    _require(world, isinstance(facts, Facts), f"facts is {facts!r}, not a Facts")
+    _require(
+        world,
+        facts.random_return < facts.reference_return,
+        f"facts.random_return {facts.random_return} must lie below facts.reference_return "
+        f"{facts.reference_return}, for returns are normalised between them",
+    )
+    for name in ("demonstration_time_limit", "evaluation_time_limit"):
+        value = getattr(facts, name)
+        _require(
+            world,
+            isinstance(value, int) and value >= 1,
+            f"facts.{name} is {value!r}, give a whole number of steps",
+        )
+
+
+def _check_params(world: AnyWorld) -> None:
+    params = world.default_params()
+    _require(
+        world,
+        is_dataclass(params) and _is_frozen(params),
+        "default_params() must give a frozen dataclass, decorate its class with "
+        "quorum_rl.pytree.pytree",
+    )
+    leaves = jax.tree.leaves(params)
+    _require(
+        world,
+        not any(leaf is params for leaf in leaves),
+        "default_params() gives something JAX cannot look into, decorate its class with "
+        "quorum_rl.pytree.pytree",
+    )
+    _require(
+        world,
+        "time_limit" in {field.name for field in fields(params)},
+        "its params have no field 'time_limit'",
+    )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = jax.tree_util.keystr(path, simple=True)
+        _require(
+            world,
+            np.ndim(leaf) == 0 and np.isfinite(leaf),
+            f"default parameter {name!r} is {leaf!r}, give one finite number",
+        )
+
+
+def _is_frozen(made: Any) -> bool:
+    """Whether setting a field is refused, as it must be; sets it to what it is."""
+    name = fields(made)[0].name
+    try:
+        setattr(made, name, getattr(made, name))
+    except FrozenInstanceError:
+        return True
+    return False
+
+
+def _check_settings(world: AnyWorld) -> None:
+    default, settings = world.default_params(), world.settings()
+    _require(
+        world,
+        type(settings) is type(default),
+        f"settings() gives a {type(settings).__name__}, not the {type(default).__name__} of "
+        "default_params()",
+    )
+    shapes = {
+        jax.tree_util.keystr(path, simple=True): np.shape(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(settings)
+    }
+    alike = len(set(shapes.values())) == 1 and len(next(iter(shapes.values()))) == 1
+    _require(
+        world,
+        alike and next(iter(shapes.values()))[0] > 0,
+        f"every leaf of settings() needs the same shape (settings,), but they are {shapes}; "
+        "quorum_rl.envs.grid makes such a stack",
+    )
+
+
+def _check_reset_and_step(world: AnyWorld) -> None:
+    params, key = world.default_params(), jax.random.key(SEED)
+    begun = world.reset(key, params)
+    _require(
+        world,
+        isinstance(begun, tuple) and len(begun) == 2,
+        f"reset gives {type(begun).__name__}, not the pair (state, observation)",
+    )
+    state, observation = begun
+    _check_observation(world, observation, "reset")
+    for action in range(world.spaces.action_count):
+        after = world.step(key, state, jnp.int32(action), params)
+        _require(
+            world,
+            isinstance(after, Step),
+            f"step gives {type(after).__name__}, not a quorum_rl.envs.Step",
+        )
+        _check_observation(world, after.observation, "step")
+        for name, kind in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+            _check_array(world, getattr(after, name), f"{name} from step", (), kind)
+        _require(world, np.isfinite(after.reward), f"reward from step is {after.reward}")
+        _require(
+            world,
+            _outline(after.state) == _outline(state),
+            f"step turns the state {_outline(state)} of reset into {_outline(after.state)}; shapes "
+            "and dtypes must stay the same",
+        )
+
+
+def _check_observation(world: AnyWorld, observation: Any, origin: str) -> None:
+    spaces = world.spaces
+    _check_array(
+        world, observation, f"observation from {origin}", (spaces.observation_size,), "float32"
+    )
+    values = np.asarray(observation)
+    inside = (values >= np.array(spaces.low, np.float32)) & (
+        values <= np.array(spaces.high, np.float32)
+    )
+    if not inside.all():
+        worst = int(np.argmin(inside))
+        _require(
+            world,
+            False,
+            f"{spaces.observation_names[worst]!r} from {origin} is {values[worst]}, outside "
+            f"spaces.low and spaces.high [{spaces.low[worst]}, {spaces.high[worst]}]",
+        )
+
+
+def _check_array(
+    world: AnyWorld, value: Any, what: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    actual = f"{value.dtype}{value.shape}" if isinstance(value, jax.Array) else repr(value)
+    right = isinstance(value, jax.Array) and value.shape == shape and value.dtype == dtype
+    _require(world, right, f"{what} is {actual}, not a JAX array {dtype}{shape}")
+
+
+def _outline(tree: Any) -> Any:
+    """The structure of `tree` with a dtype and shape for each leaf, in words."""
+    arrays = jax.tree.map(jnp.asarray, tree)
+    return jax.tree.map(lambda array: f"{array.dtype}{array.shape}", arrays)
+
+
+def _check_purity(world: AnyWorld) -> None:
+    """The same key, state, action and params give the same step, however often."""
+    params, key = world.default_params(), jax.random.key(SEED)
+    state, _ = world.reset(key, params)
+    again, _ = world.reset(key, params)
+    _require(world, _equal(state, again), "reset with the same key gives two different states")
+    action = jnp.int32(1)
+    first, second = (world.step(key, state, action, params) for _ in range(2))
+    _require(world, _equal(first, second), "step called twice alike gives two different results")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(_numbers(one), _numbers(other), strict=True))
+
+
+def _numbers(tree: Any) -> list[np.ndarray]:
+    """The leaves of `tree` for NumPy, which does not know JAX's random keys."""
+    arrays = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    is_key = [jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in arrays]
+    return [
+        np.asarray(jax.random.key_data(array) if key else array)
+        for array, key in zip(arrays, is_key, strict=True)
+    ]
+
+
+def _check_time_limit(world: AnyWorld) -> None:
+    """Truncated exactly from the last step of the limit on, whatever the policy does."""
+    key = jax.random.key(SEED)
+    params = replace(world.default_params(), time_limit=2)
+    state, _ = world.reset(key, params)
+    for step in (1, 2):
+        after = world.step(key, state, jnp.int32(0), params)
+        state = after.state
+        _require(
+            world,
+            bool(after.truncated) == (step == 2),
+            f"with time_limit 2, truncated is {bool(after.truncated)} after step {step}; it must "
+            "be state.time >= params.time_limit, counted in the state",
+        )
+
+
+def _check_transformations(world: AnyWorld) -> None:
+    """`jit`, `vmap` over states, `vmap` over states and params, and `scan` with autoreset."""
+    params, keys = world.default_params(), jax.random.split(jax.random.key(SEED), COPIES)
+    action = jnp.int32(0)
+    state, _ = world.reset(keys[0], params)
+    alone = world.step(keys[0], state, action, params)
+    jitted = _trying(world, "jit", lambda: jax.jit(world.step)(keys[0], state, action, params))
+    pairs = zip(_numbers(jitted), _numbers(alone), strict=True)
+    close = all(np.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in pairs)
+    _require(world, close, "step under jit gives other numbers than without")
+    settings = world.settings()
+    count = min(COPIES, len(jax.tree.leaves(settings)[0]))
+    some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:count], settings)
+
+    def scanned(over: Any, copies: int) -> Any:
+        running = start(world, keys[0], over, copies)
+        return roll_out(world, uniform_policy(world), keys[1], running, over, STEPS)
+
+    _trying(
+        world,
+        "vmap over states and scan",
+        lambda: jax.jit(scanned, static_argnums=1)(params, COPIES),
+    )
+    _, seen = _trying(
+        world,
+        "vmap over settings and scan",
+        lambda: jax.jit(scanned, static_argnums=1)(some, count),
+    )
+    _require(world, np.isfinite(seen.reward).all(), "a reward in its settings is not finite")
+    _require(
+        world, np.isfinite(seen.observation).all(), "an observation in its settings is not finite"
+    )
+
+
+def _trying(world: AnyWorld, what: str, call: Callable[[], Any]) -> Any:
+    """`call()`, its failure told in one sentence; the whole story stays as the cause."""
+    try:
+        return call()
+    except (jax.errors.JAXTypeError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise QuorumError(
+            f"world {world.name!r}: reset or step fails under {what} ({reason}); use jax.numpy "
+            "and jnp.where instead of Python's if, float and bool."
+        ) from error

@@ -1,0 +1,65 @@
+"""What all pictures share: colours, axes, and rows that are filled while something is active."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which also colour-blind readers can tell apart.
+BLACK: Final = "#000000"
+GREY: Final = "#8A8A8A"
+BLUE: Final = "#0072B2"
+SKY: Final = "#56B4E9"
+ORANGE: Final = "#E69F00"
+VERMILION: Final = "#D55E00"
+GREEN: Final = "#009E73"
+PURPLE: Final = "#CC79A7"
+FAINT: Final = "#E5E5E5"
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def plain(axes: "Axes", x_label: str = "", y_label: str = "") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, length=3)
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.set_ylabel(y_label, fontsize=9)
+
+
+def scene(axes: "Axes") -> None:
+    """Axes that show a thing in space rather than numbers."""
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+
+
+def schedule(
+    axes: "Axes", active: np.ndarray, step: float, names: Sequence[str], colours: Sequence[str]
+) -> None:
+    """A row per name, filled while it is active; `active` is `(names, steps)`, bool."""
+    rows = list(zip(active, colours, strict=True))
+    for row, (on, colour) in enumerate(rows):
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]])))
+        spans = [(first * step, (end - first) * step) for first, end in edges.reshape(-1, 2)]
+        axes.broken_barh(spans, (row - 0.35, 0.7), facecolors=colour)
+    axes.set_yticks(range(len(rows)), list(names))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def action_rows(axes: "Axes", actions: np.ndarray, step: float, names: Sequence[str]) -> None:
+    active = np.stack([actions == action for action in range(len(names))])
+    schedule(axes, active, step, names, [GREY] * len(names))
+
+
+def limits(axes: "Axes", *levels: float) -> None:
+    for level in levels:
+        axes.axhline(level, color=VERMILION, linewidth=1, linestyle=":")

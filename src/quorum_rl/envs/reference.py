@@ -1,0 +1,112 @@
+"""Reference policies: what a return of 1 means on the normalised scale.
+
+The paper normalises returns to 0 (random) and 1 ("optimal") and leaves "optimal" unstated. Ours is
+the return of a small network that anyone can load and run again; `benchmarks/reference_returns.py`
+found it and measured the numbers that each world states in its `facts`.
+"""
+
+import json
+from importlib import resources
+
+import jax
+import jax.numpy as jnp
+
+from quorum_rl.envs.params import with_params
+from quorum_rl.envs.rollout import Policy, roll_out, start
+from quorum_rl.envs.world import AnyWorld, Array, Key
+from quorum_rl.errors import QuorumError
+from quorum_rl.pytree import pytree
+
+FOLDER = resources.files("quorum_rl.envs") / "reference_policies"
+
+
+@pytree
+class Network:
+    """Layers of tanh units, the last one linear, over (observation − centre) / scale.
+
+    Shapes: `weights[i]` is `(inputs, outputs)` and `biases[i]` `(outputs,)` of layer i.
+    """
+
+    centre: Array
+    scale: Array
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+
+    def preferences(self, observation: Array) -> Array:
+        """One number per action; the largest wins."""
+        signal = (observation - self.centre) / self.scale
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            signal = jnp.tanh(signal @ weight + bias)
+        return signal @ self.weights[-1] + self.biases[-1]
+
+
+def greedy(network: Network) -> Policy:
+    """The deterministic policy that takes the action `network` prefers."""
+
+    def act(key: Key, observation: Array) -> Array:
+        del key
+        return jnp.argmax(network.preferences(observation))
+
+    return act
+
+
+def reference_policy(world: AnyWorld) -> Policy:
+    """The policy whose mean return is `world.facts.reference_return`.
+
+    Raises:
+        QuorumError: if Quorum ships none for this world.
+    """
+    return greedy(reference_network(world))
+
+
+def reference_network(world: AnyWorld) -> Network:
+    """The network behind `reference_policy`; raises as it does."""
+    file = FOLDER / f"{world.name.lower()}.json"
+    if not file.is_file():
+        raise QuorumError(
+            f"world {world.name!r} has no reference policy: use one of CartPole, Acrobot and HIV, "
+            "or measure a policy of your own and state its return in the world's facts."
+        )
+    return network_from_json(file.read_text(encoding="utf-8"))
+
+
+def network_from_json(text: str) -> Network:
+    """The network that `network_to_json` wrote."""
+    stored = json.loads(text)
+    return Network(
+        centre=jnp.asarray(stored["centre"], jnp.float32),
+        scale=jnp.asarray(stored["scale"], jnp.float32),
+        weights=tuple(jnp.asarray(layer["weights"], jnp.float32) for layer in stored["layers"]),
+        biases=tuple(jnp.asarray(layer["biases"], jnp.float32) for layer in stored["layers"]),
+    )
+
+
+def network_to_json(network: Network) -> str:
+    """`network` with six decimals, which is also what gets measured."""
+
+    def rounded(array: Array) -> object:
+        return [rounded(row) for row in array] if array.ndim else round(float(array), 6)
+
+    layers = zip(network.weights, network.biases, strict=True)
+    stored = {
+        "centre": rounded(network.centre),
+        "scale": rounded(network.scale),
+        "layers": [{"weights": rounded(w), "biases": rounded(b)} for w, b in layers],
+    }
+    return json.dumps(stored) + "\n"
+
+
+def episode_returns(world: AnyWorld, policy: Policy, key: Key, episodes: int) -> Array:
+    """Undiscounted returns of `policy` in the default world, up to the evaluation time limit.
+
+    Shapes: `(episodes,)`.
+    """
+    time_limit = world.facts.evaluation_time_limit
+    params = with_params(world, time_limit=time_limit)
+    start_key, run_key = jax.random.split(key)
+    running = start(world, start_key, params, episodes)
+    _, seen = roll_out(world, policy, run_key, running, params, time_limit)
+    ended = jnp.cumsum(seen.terminated | seen.truncated, axis=0)
+    # A copy goes on with a fresh episode once its first has ended: those rewards do not count.
+    before = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    return jnp.where(before == 0, seen.reward, 0.0).sum(axis=0)

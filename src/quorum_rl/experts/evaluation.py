@@ -1,0 +1,79 @@
+"""How good experts are: the returns of whole episodes, all experts at once."""
+
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.envs import AnyWorld, advance, start
+from quorum_rl.experts.networks import Array, Network, apply_network
+from quorum_rl.experts.smoothing import near_greedy
+
+
+def population_returns(
+    world: AnyWorld,
+    network: Network,
+    params: Any,
+    *,
+    episodes: int,
+    p_min: float = 0.0,
+    seed: int = 0,
+) -> npt.NDArray[np.float32]:
+    """Undiscounted returns of near-greedy experts (greedy ones, with `p_min` 0), each in its world.
+
+    Leaves of `network` and `params` have a leading axis of experts.
+
+    Shapes: the result is `(experts, episodes)`.
+    """
+    experts = len(network[0].bias)
+    steps = int(np.max(params.time_limit))
+    numbers = np.arange(experts, dtype=np.int32)
+    every = placed(padded((network, params, numbers), experts))
+    key = jax.random.key(seed)
+    found = _compiled(world, episodes, steps, p_min)(*every, key)
+    return np.asarray(found)[:experts]
+
+
+@lru_cache(maxsize=16)
+def _compiled(world: AnyWorld, episodes: int, steps: int, p_min: float) -> Any:
+    def every(network: Network, params: Any, number: Array, key: Array) -> Array:
+        one = partial(_returns, world, episodes, steps, p_min, key)
+        return jax.vmap(one)(network, params, number)
+
+    return over_experts(every, shared=1)
+
+
+def _returns(
+    world: AnyWorld,
+    episodes: int,
+    steps: int,
+    p_min: float,
+    key: Array,
+    network: Network,
+    params: Any,
+    number: Array,
+) -> Array:
+    """One expert's returns in `episodes` copies of its world, none of which is started twice."""
+    own_key = jax.random.fold_in(key, number)
+    start_key, roll_key = jax.random.split(own_key)
+
+    def step(carry: tuple[Any, Array, Array], time: Array) -> tuple[tuple[Any, Array, Array], None]:
+        running, going, total = carry
+        action_key, world_key = jax.random.split(jax.random.fold_in(roll_key, time))
+        probabilities = near_greedy(
+            jax.nn.softmax(apply_network(network, running.observation)), p_min
+        )
+        action = jax.random.categorical(action_key, jnp.log(probabilities))
+        keys = jax.random.split(world_key, episodes)
+        running, seen = advance(world, keys, running, action, params)
+        total = total + jnp.where(going, seen.reward, 0.0)
+        return (running, going & ~(seen.terminated | seen.truncated), total), None
+
+    running = start(world, start_key, params, episodes)
+    begin = (running, jnp.ones(episodes, bool), jnp.zeros(episodes))
+    (_, _, total), _ = jax.lax.scan(step, begin, jnp.arange(steps))
+    return total

@@ -1,0 +1,111 @@
+"""Experts that we trained ourselves: the networks of all of them, stacked.
+
+π_i(a|s) must be one number, however and wherever it is asked. A matrix product may round
+differently in another shape, so every query and every roll-out for the logs goes through
+`population_probabilities`, which only ever multiplies blocks of one shape.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.experts.checks import Probabilities, checked_observations, checked_probabilities
+from quorum_rl.experts.expert_set import UnloggedExperts
+from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
+
+EXPERT_BLOCK: Final = 32
+ROW_BLOCK: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Population(UnloggedExperts):
+    """Trained experts; leaves of `network` have a leading axis of experts and may be mapped files.
+
+    `origin` says how they came to be: the world, the training configuration, the seed. It holds
+    nothing about a single expert.
+    """
+
+    network: Network
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.network[0].bias)
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        numbers = range(len(self))[experts]
+        chosen = jax.tree.map(lambda leaf: leaf[experts], self.network)
+        shape = (len(numbers), *states.shape)
+        answers = population_probabilities(chosen, np.broadcast_to(states, shape))
+        return checked_probabilities(
+            answers,
+            numbers,
+            rows=len(states),
+            action_count=self.action_count,
+            p_min=self.p_min,
+        )
+
+
+def population_probabilities(network: Network, observations: npt.ArrayLike) -> npt.NDArray[Any]:
+    """What each expert does in its own states.
+
+    Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
+    """
+    states = np.asarray(observations, dtype=np.float32)
+    if 0 in states.shape:
+        return np.zeros((*states.shape[:2], network[-1].bias.shape[-1]), np.float32)
+    return PlacedPopulation(network).probabilities(states)
+
+
+class PlacedPopulation:
+    """A population's networks on the devices, for those who ask again and again."""
+
+    def __init__(self, network: Network) -> None:
+        self.experts = len(network[0].bias)
+        self.network = placed(padded(network, self.experts, EXPERT_BLOCK))
+
+    def probabilities(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As `population_probabilities`."""
+        experts, rows, width = observations.shape
+        filled_rows = rows + -rows % ROW_BLOCK
+        filled = np.zeros((len(self.network[0].bias), filled_rows, width), np.float32)
+        filled[:experts, :rows] = observations
+        found = _compiled()(self.network, placed(filled))
+        return np.asarray(found)[:experts, :rows]
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    return over_experts(_in_blocks)
+
+
+def _in_blocks(network: Network, observations: Array) -> Array:
+    """Probabilities, block by block: EXPERT_BLOCK experts and ROW_BLOCK of their states at once."""
+    experts, rows, width = observations.shape
+    expert_blocks, row_blocks = experts // EXPERT_BLOCK, rows // ROW_BLOCK
+    networks = jax.tree.map(
+        lambda leaf: leaf.reshape(expert_blocks, EXPERT_BLOCK, *leaf.shape[1:]), network
+    )
+    states = observations.reshape(expert_blocks, EXPERT_BLOCK, row_blocks, ROW_BLOCK, width)
+
+    def of_experts(pair: tuple[Network, Array]) -> Array:
+        some, their_states = pair
+        exact = in_precision(some, jnp.dtype(jnp.float32))
+
+        def of_rows(block: Array) -> Array:
+            # Full float32 products: the default on some GPUs has ten bits.
+            with jax.default_matmul_precision("highest"):
+                return jax.nn.softmax(jax.vmap(apply_network)(exact, block))
+
+        found: Array = jax.lax.map(of_rows, their_states.swapaxes(0, 1))
+        return found.swapaxes(0, 1).reshape(EXPERT_BLOCK, rows, -1)
+
+    every: Array = jax.lax.map(of_experts, (networks, states))
+    return every.reshape(experts, rows, -1)

@@ -1,0 +1,96 @@
+"""Who is trained on what, and who becomes an expert: the paper's scheme.
+
+Every setting of a world gets several candidates, which differ in learning rate and batch size. They
+are judged on their own setting; the best `experts / settings` of each setting become experts. Where
+that is no whole number (HIV: 3000 of 2000 settings), the best of the next rank fill up.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.ppo.agent import Recipe, Tuning
+
+LEARNING_RATES = (1e-3, 5e-4, 2e-3)
+BATCH_SLICES = (1, 2)  # batch sizes, in slices of the recipe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many settings, candidates for each, and experts in the end."""
+
+    settings: int
+    candidates: int
+    experts: int
+    total_steps: int
+    judging_episodes: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("settings", "candidates", "experts", "total_steps", "judging_episodes"):
+            if getattr(self, name) < 1:
+                raise QuorumError(f"{name} is {getattr(self, name)}: give at least 1.")
+        if self.experts > self.agents:
+            raise QuorumError(
+                f"{self.experts} experts cannot be chosen from {self.agents} agents "
+                f"({self.settings} settings × {self.candidates} candidates): ask for fewer experts "
+                "or more candidates."
+            )
+
+    @property
+    def agents(self) -> int:
+        return self.settings * self.candidates
+
+    def iterations(self, recipe: Recipe) -> int:
+        """As many as it takes to make `total_steps` steps in every agent's world."""
+        return -(-self.total_steps // recipe.steps_per_iteration)
+
+
+def tunings(world: AnyWorld, plan: Plan, recipe: Recipe) -> Tuning:
+    """One agent per setting and candidate, the candidates of a setting next to each other.
+
+    With fewer settings than the world has, those chosen are spread evenly over its grid.
+    """
+    every = world.settings()
+    available = len(every.time_limit)
+    if plan.settings > available:
+        raise QuorumError(
+            f"{world.name} has {available} settings, not {plan.settings}: ask for fewer."
+        )
+    chosen = np.linspace(0, available - 1, plan.settings).round().astype(int)
+    setting = np.repeat(chosen, plan.candidates)
+    candidate = np.tile(np.arange(plan.candidates), plan.settings)
+    # Learning rates first: three candidates differ in those, six in batch sizes too.
+    slices = np.array(BATCH_SLICES)[(candidate // len(LEARNING_RATES)) % len(BATCH_SLICES)]
+    if recipe.slices < max(BATCH_SLICES):
+        slices = np.ones_like(slices)
+    return Tuning(
+        learning_rate=jnp.asarray(
+            np.array(LEARNING_RATES, np.float32)[candidate % len(LEARNING_RATES)]
+        ),
+        slices_per_update=jnp.asarray(slices, jnp.int32),
+        params=jax.tree.map(lambda leaf: np.asarray(leaf)[setting], every),
+        number=jnp.arange(plan.agents),
+    )
+
+
+def chosen_agents(plan: Plan, returns: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The agents that become experts, in the order of their numbers.
+
+    Shapes: `returns` is `(agents,)`, each on its agent's own setting; the result `(experts,)`.
+    """
+    by_setting = returns.reshape(plan.settings, plan.candidates)
+    order = np.argsort(-by_setting, axis=1, kind="stable")
+    agents = order + plan.candidates * np.arange(plan.settings)[:, None]
+    whole, rest = divmod(plan.experts, plan.settings)
+    sure = agents[:, :whole].ravel()
+    if rest == 0:
+        return np.sort(sure)
+    runners_up = agents[:, whole]
+    best = np.argsort(-returns[runners_up], kind="stable")[:rest]
+    return np.sort(np.concatenate([sure, runners_up[best]]))

@@ -1,0 +1,173 @@
+"""Training a population: waves of agents, each wave in compiled chunks of iterations.
+
+A wave is as many agents as fit the devices at once; between two chunks the host can report, save
+and stop. What an agent becomes depends on the seed and its number alone, not on waves, chunks or
+interruptions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.envs import AnyWorld
+from quorum_rl.experts.evaluation import population_returns
+from quorum_rl.experts.networks import Array, Network, folded
+from quorum_rl.experts.ppo.agent import Agent, Recipe, Tuning, new_agent
+from quorum_rl.experts.ppo.iteration import Earned, population_iteration
+from quorum_rl.experts.ppo.plan import Plan, chosen_agents, tunings
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after a chunk, in environment steps of all agents together."""
+
+    steps: int
+    total_steps: int
+    mean_return: float  # of the episodes that ended in the chunk; NaN if none did
+
+
+class Judged(NamedTuple):
+    """The agents of finished waves, as policies that see raw observations, and their returns."""
+
+    network: Network  # leaves (agents, …)
+    returns: npt.NDArray[np.float32]  # (agents,), on the own setting
+
+
+class Standing(NamedTuple):
+    """Everything needed to go on later: finished waves, and the wave under way."""
+
+    judged: Judged | None
+    agents: Agent | None
+    iteration: int
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """Training was asked to stop; `standing` is where to go on."""
+
+    def __init__(self, standing: Standing) -> None:
+        super().__init__("training was asked to stop")
+        self.standing = standing
+
+
+def train_population(
+    world: AnyWorld,
+    plan: Plan,
+    recipe: Recipe,
+    *,
+    seed: int,
+    agents_per_wave: int | None = None,
+    iterations_per_chunk: int = 8,
+    standing: Standing | None = None,
+    report: Callable[[Progress, Standing], bool] | None = None,
+) -> tuple[Judged, npt.NDArray[np.intp]]:
+    """All agents of `plan`, trained and judged, and the numbers of those that become experts.
+
+    `report` is called after every chunk; when it returns True, training stops.
+
+    Raises:
+        Stopped: when `report` asked for it.
+    """
+    every = tunings(world, plan, recipe)
+    per_wave = min(agents_per_wave or plan.agents, plan.agents)
+    total = plan.iterations(recipe)
+    per_agent = total * recipe.steps_per_iteration
+    judged, agents, iteration = standing or Standing(None, None, 0)
+    done = len(judged.returns) if judged else 0
+    while done < plan.agents:
+        wave = jax.tree.map(lambda leaf: leaf[done : done + per_wave], every)  # noqa: B023
+        size = len(wave.number)
+        wave_padded = placed(padded(wave, size))
+        agents = _new_agents(world, recipe)(wave_padded, seed) if agents is None else placed(agents)
+        while iteration < total:
+            last = min(iteration + iterations_per_chunk, total)
+            chunk = _chunk(world, recipe)
+            agents, earned = chunk(agents, wave_padded, seed, iteration, last, total)
+            iteration = last
+            now = Standing(judged, agents, iteration)
+            episodes = np.asarray(earned.episodes)[:size].sum()
+            progress = Progress(
+                steps=done * per_agent + size * iteration * recipe.steps_per_iteration,
+                total_steps=plan.agents * per_agent,
+                mean_return=float(np.asarray(earned.total)[:size].sum() / episodes)
+                if episodes
+                else float("nan"),
+            )
+            if report is not None and report(progress, now):
+                raise Stopped(now)
+        judged = _judge(world, plan, seed, wave, agents, judged)
+        agents, iteration, done = None, 0, done + size
+    assert judged is not None
+    return judged, chosen_agents(plan, judged.returns)
+
+
+def shape_of_agents(world: AnyWorld, recipe: Recipe, count: int) -> Agent:
+    """The shapes and types of `count` agents, without making them."""
+    one = jax.tree.map(lambda leaf: leaf[:1], tunings(world, Plan(1, 1, 1, 1), recipe))
+    wave = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
+    made: Agent = jax.eval_shape(
+        lambda tuning: jax.vmap(partial(new_agent, world, recipe, jax.random.key(0)))(tuning), wave
+    )
+    return made
+
+
+def _judge(
+    world: AnyWorld, plan: Plan, seed: int, wave: Tuning, agents: Agent, before: Judged | None
+) -> Judged:
+    """The wave's policies and their returns, after those of the waves before."""
+    policies = over_experts(_policies)(agents)
+    network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(wave.number)], policies)
+    returns = population_returns(
+        world, network, wave.params, episodes=plan.judging_episodes, seed=seed
+    ).mean(axis=1)
+    if before is None:
+        return Judged(network, returns)
+    joined: Judged = jax.tree.map(
+        lambda early, late: np.concatenate([early, late]), before, Judged(network, returns)
+    )
+    return joined
+
+
+def _policies(agents: Agent) -> Network:
+    """Actors with the normalisation of observations folded in: an expert is self-contained."""
+    return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
+
+
+@lru_cache(maxsize=4)
+def _new_agents(world: AnyWorld, recipe: Recipe) -> Any:
+    def make(wave: Tuning, seed: Array) -> Agent:
+        return jax.vmap(partial(new_agent, world, recipe, _key(seed, 0)))(wave)
+
+    return over_experts(make, shared=1)
+
+
+@lru_cache(maxsize=4)
+def _chunk(world: AnyWorld, recipe: Recipe) -> Any:
+    """Iterations `first` to `last` − 1 in one program; agents are changed in place."""
+
+    def run(
+        agents: Agent, wave: Tuning, seed: Array, first: Array, last: Array, total: Array
+    ) -> tuple[Agent, Earned]:
+        def one(iteration: Array, carry: tuple[Agent, Earned]) -> tuple[Agent, Earned]:
+            agents, before = carry
+            shuffle_key = jax.random.fold_in(_key(seed, 2), iteration)
+            agents, earned = population_iteration(
+                world, recipe, agents, wave, _key(seed, 1), shuffle_key, total
+            )
+            return agents, jax.tree.map(jnp.add, before, earned)
+
+        nothing = Earned(jnp.zeros_like(wave.learning_rate), jnp.zeros_like(wave.number))
+        made: tuple[Agent, Earned] = jax.lax.fori_loop(first, last, one, (agents, nothing))
+        return made
+
+    return over_experts(run, shared=4, donate=True)
+
+
+def _key(seed: Array, purpose: int) -> Array:
+    return jax.random.fold_in(jax.random.key(seed), purpose)
