@@ -29,7 +29,6 @@ def check_world(world: AnyWorld) -> None:
     _check_params(world)
     _check_settings(world)
     _check_reset_and_step(world)
-    _check_purity(world)
     _check_time_limit(world)
     _check_transformations(world)
 
@@ -146,7 +145,8 @@ def _check_settings(world: AnyWorld) -> None:
 
 
 def _check_reset_and_step(world: AnyWorld) -> None:
-    params, key = world.default_params(), jax.random.key(SEED)
+    """What comes back has the right form, and the same again for the same arguments."""
+    params, key, action = world.default_params(), jax.random.key(SEED), jnp.int32(0)
     begun = world.reset(key, params)
     _require(
         world,
@@ -155,23 +155,37 @@ def _check_reset_and_step(world: AnyWorld) -> None:
     )
     state, observation = begun
     _check_observation(world, observation, "reset")
-    for action in range(world.spaces.action_count):
-        after = world.step(key, state, jnp.int32(action), params)
-        _require(
-            world,
-            isinstance(after, Step),
-            f"step gives {type(after).__name__}, not a quorum_rl.envs.Step",
-        )
-        _check_observation(world, after.observation, "step")
-        for name, kind in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
-            _check_array(world, getattr(after, name), f"{name} from step", (), kind)
-        _require(world, np.isfinite(after.reward), f"reward from step is {after.reward}")
-        _require(
-            world,
-            _outline(after.state) == _outline(state),
-            f"step turns the state {_outline(state)} of reset into {_outline(after.state)}; shapes "
-            "and dtypes must stay the same",
-        )
+    again, _ = world.reset(key, params)
+    _require(world, _equal(state, again), "reset with the same key gives two different states")
+    after = world.step(key, state, action, params)
+    _check_step(world, state, after)
+    second = world.step(key, state, action, params)
+    _require(world, _equal(after, second), "step called twice alike gives two different results")
+    jitted = jax.jit(world.step)
+    traced = _trying(world, "jit", lambda: jitted(key, state, action, params))
+    pairs = zip(_numbers(traced), _numbers(after), strict=True)
+    close = all(np.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in pairs)
+    _require(world, close, "step under jit gives other numbers than without")
+    for other in range(1, world.spaces.action_count):
+        _check_step(world, state, jitted(key, state, jnp.int32(other), params))
+
+
+def _check_step(world: AnyWorld, before: Any, after: Any) -> None:
+    _require(
+        world,
+        isinstance(after, Step),
+        f"step gives {type(after).__name__}, not a quorum_rl.envs.Step",
+    )
+    _check_observation(world, after.observation, "step")
+    for name, kind in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+        _check_array(world, getattr(after, name), f"{name} from step", (), kind)
+    _require(world, np.isfinite(after.reward), f"reward from step is {after.reward}")
+    _require(
+        world,
+        _outline(after.state) == _outline(before),
+        f"step turns the state {_outline(before)} of reset into {_outline(after.state)}; shapes "
+        "and dtypes must stay the same",
+    )
 
 
 def _check_observation(world: AnyWorld, observation: Any, origin: str) -> None:
@@ -207,17 +221,6 @@ def _outline(tree: Any) -> Any:
     return jax.tree.map(lambda array: f"{array.dtype}{array.shape}", arrays)
 
 
-def _check_purity(world: AnyWorld) -> None:
-    """The same key, state, action and params give the same step, however often."""
-    params, key = world.default_params(), jax.random.key(SEED)
-    state, _ = world.reset(key, params)
-    again, _ = world.reset(key, params)
-    _require(world, _equal(state, again), "reset with the same key gives two different states")
-    action = jnp.int32(1)
-    first, second = (world.step(key, state, action, params) for _ in range(2))
-    _require(world, _equal(first, second), "step called twice alike gives two different results")
-
-
 def _equal(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(_numbers(one), _numbers(other), strict=True))
 
@@ -237,8 +240,9 @@ def _check_time_limit(world: AnyWorld) -> None:
     key = jax.random.key(SEED)
     params = replace(world.default_params(), time_limit=2)
     state, _ = world.reset(key, params)
+    jitted = jax.jit(world.step)
     for step in (1, 2):
-        after = world.step(key, state, jnp.int32(0), params)
+        after = jitted(key, state, jnp.int32(0), params)
         state = after.state
         _require(
             world,
@@ -249,15 +253,8 @@ def _check_time_limit(world: AnyWorld) -> None:
 
 
 def _check_transformations(world: AnyWorld) -> None:
-    """`jit`, `vmap` over states, `vmap` over states and params, and `scan` with autoreset."""
-    params, keys = world.default_params(), jax.random.split(jax.random.key(SEED), COPIES)
-    action = jnp.int32(0)
-    state, _ = world.reset(keys[0], params)
-    alone = world.step(keys[0], state, action, params)
-    jitted = _trying(world, "jit", lambda: jax.jit(world.step)(keys[0], state, action, params))
-    pairs = zip(_numbers(jitted), _numbers(alone), strict=True)
-    close = all(np.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in pairs)
-    _require(world, close, "step under jit gives other numbers than without")
+    """`vmap` over states, over states and params, and `scan`, all with autoreset."""
+    params, keys = world.default_params(), jax.random.split(jax.random.key(SEED))
     settings = world.settings()
     count = min(COPIES, len(jax.tree.leaves(settings)[0]))
     some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:count], settings)
