@@ -65,10 +65,11 @@ class Acrobot:
         action_names=("torque -1", "torque 0", "torque +1"),
     )  # fmt: skip
     facts: ClassVar[Facts] = Facts(
-        random_return=0.0,
-        random_source="",
-        reference_return=1000.0,
-        reference_source="",
+        random_return=-200.0,
+        random_source="measured: none of 10,000 episodes reached the bar in 200 steps",
+        reference_return=-75.30,
+        reference_source="closed-loop network of 16 tanh units, the best of five searches by the "
+        "cross-entropy method: mean of 10,000 fresh episodes, standard error 0.13",
         demonstration_time_limit=200,
         evaluation_time_limit=200,
     )

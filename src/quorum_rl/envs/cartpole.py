@@ -53,10 +53,11 @@ class CartPole:
         action_names=("left", "right"),
     )
     facts: ClassVar[Facts] = Facts(
-        random_return=0.0,
-        random_source="",
+        random_return=22.42,
+        random_source="measured: mean of 10,000 episodes, standard error 0.12",
         reference_return=1000.0,
-        reference_source="the largest possible: one per step for all 1000 steps",
+        reference_source="the largest possible, one per step for 1000 steps; a linear rule written "
+        "by hand reached it in each of 10,000 episodes",
         demonstration_time_limit=200,
         evaluation_time_limit=1000,
     )

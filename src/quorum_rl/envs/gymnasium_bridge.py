@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, ClassVar, SupportsIndex, TypeAlias
 
 import gymnasium
 import jax
@@ -23,12 +23,16 @@ from quorum_rl.envs.registry import get_world
 from quorum_rl.envs.world import AnyWorld, Array, Key, Step
 from quorum_rl.errors import QuorumError
 from quorum_rl.gymnasium_worlds import register_worlds
+from quorum_rl.types import Episode
 
 Observations: TypeAlias = NDArray[np.float32]
 Actions: TypeAlias = NDArray[np.integer[Any]]
 
 BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]
 """Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
+
+Seed: TypeAlias = int | Sequence[int] | None
+"""What `numpy.random.SeedSequence` takes."""
 
 EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
 """A name for `gymnasium.make`, or a function that makes a new environment at every call."""
@@ -177,29 +181,17 @@ def _next(
 # --- a Gymnasium environment for our policies ---
 
 
-class Episode(NamedTuple):
-    """One whole episode of T steps.
-
-    Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes
-    one-hot); actions count from 0 even where the environment's own do not.
-    """
-
-    observations: Observations  # (T + 1, observation_size)
-    actions: NDArray[np.int32]  # (T,)
-    rewards: NDArray[np.float64]  # (T,)
-    terminated: bool
-    truncated: bool
-
-
 def play_episodes(
-    env: EnvSource, policy: BatchPolicy, *, episodes: int, copies: int = 8, seed: int = 0
+    env: EnvSource, policy: BatchPolicy, *, episodes: int, copies: int = 8, seed: Seed = 0
 ) -> list[Episode]:
     """Let `policy` play exactly `episodes` episodes of a Gymnasium environment, to their ends.
 
     Copies are stepped in turn and a copy that finishes takes the next episode. No episode is
     started that is not returned, so short ones are not favoured; an environment without a time
-    limit may therefore run for ever. Episode i starts from its own seed: which episodes are
-    played does not depend on `copies`.
+    limit may therefore run for ever. Observations are flattened as `gymnasium.spaces.flatten` does
+    (a discrete one becomes one-hot); actions count from 0 even where the environment's own do not.
+    Without a seed, chance comes from the operating system. Episode i starts from its own seed:
+    which episodes are played does not depend on `copies`.
 
     Shapes: `policy` always sees `min(copies, episodes)` rows, so a compiled one compiles once;
     rows of copies that have nothing left to play keep their last observation and their actions
@@ -294,6 +286,19 @@ class _Copy:
     def _flat(self, observation: Any) -> Observations:
         # A copy, because an environment may write its next observation into the same array.
         return np.array(spaces.flatten(self.env.observation_space, observation), np.float32)
+
+
+def environment_sizes(env: EnvSource) -> tuple[int, int]:
+    """How many numbers an environment shows, flattened, and how many actions it takes.
+
+    Raises:
+        QuorumError: as `play_episodes`.
+    """
+    made = _made(env)
+    action_count = _Copy(made).action_count
+    width = int(spaces.flatdim(made.observation_space))
+    made.close()
+    return width, action_count
 
 
 def _made(env: EnvSource) -> gymnasium.Env[Any, Any]:

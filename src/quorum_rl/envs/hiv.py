@@ -90,10 +90,12 @@ class Hiv:
         action_names=("no drug", "drug 1", "drug 2", "both drugs"),
     )
     facts: ClassVar[Facts] = Facts(
-        random_return=0.0,
-        random_source="",
-        reference_return=1000.0,
-        reference_source="",
+        random_return=1.503e6,
+        random_source="measured: mean of 10,000 episodes, standard error 5,200",
+        reference_return=7.361e9,
+        reference_source="the best schedule of drugs that a beam search found (width 256; 2048 "
+        "finds the same), played by a closed-loop network of 16 tanh units trained to choose it; "
+        "nothing is random in the default world, so one episode is exact",
         demonstration_time_limit=50,
         evaluation_time_limit=50,
     )

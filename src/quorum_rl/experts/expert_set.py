@@ -138,6 +138,15 @@ class UnloggedExperts(ABC):
     ) -> Iterator[tuple[slice, Probabilities]]:
         return chunked_probabilities(self, observations, experts_per_chunk)
 
+    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
+        """What each expert does in states of its own: the very numbers that a query returns.
+
+        Shapes: `(len(self), rows, observation_size)` to `(len(self), rows, action_count)`.
+        """
+        return np.concatenate(
+            [self.probabilities_of(slice(i, i + 1), own) for i, own in enumerate(observations)]
+        )
+
     def smoothed(self, p_min: float) -> "UnloggedExperts":
         """Near-greedy versions of these experts; see `smoothing.smoothed`."""
         from quorum_rl.experts.smoothing import smoothed  # it builds on this class

@@ -2,12 +2,12 @@
 
 π_i(a|s) must be one number, however and wherever it is asked. A matrix product may round
 differently in another shape, so every query and every roll-out for the logs goes through
-`population_probabilities`, which only ever multiplies blocks of one shape.
+`PlacedNetworks`, which only ever multiplies blocks of one shape.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import jax
@@ -41,38 +41,41 @@ class Population(UnloggedExperts):
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         states = checked_observations(observations, self.observation_size)
         numbers = range(len(self))[experts]
+        if not numbers or not len(states):
+            return np.zeros((len(numbers), len(states), self.action_count))
         chosen = jax.tree.map(lambda leaf: leaf[experts], self.network)
-        shape = (len(numbers), *states.shape)
-        answers = population_probabilities(chosen, np.broadcast_to(states, shape))
+        every = np.broadcast_to(states, (len(numbers), *states.shape))
+        return self._checked(PlacedNetworks(chosen).probabilities(every), numbers)
+
+    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
+        return self._checked(self._placed.probabilities(observations), range(len(self)))
+
+    @cached_property
+    def _placed(self) -> "PlacedNetworks":
+        return PlacedNetworks(self.network)
+
+    def _checked(self, answers: npt.NDArray[np.float32], numbers: range) -> Probabilities:
         return checked_probabilities(
             answers,
             numbers,
-            rows=len(states),
+            rows=answers.shape[1],
             action_count=self.action_count,
             p_min=self.p_min,
         )
 
 
-def population_probabilities(network: Network, observations: npt.ArrayLike) -> npt.NDArray[Any]:
-    """What each expert does in its own states.
-
-    Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
-    """
-    states = np.asarray(observations, dtype=np.float32)
-    if 0 in states.shape:
-        return np.zeros((*states.shape[:2], network[-1].bias.shape[-1]), np.float32)
-    return PlacedPopulation(network).probabilities(states)
-
-
-class PlacedPopulation:
-    """A population's networks on the devices, for those who ask again and again."""
+class PlacedNetworks:
+    """The networks of some experts on the devices, to be asked again and again."""
 
     def __init__(self, network: Network) -> None:
-        self.experts = len(network[0].bias)
-        self.network = placed(padded(network, self.experts, EXPERT_BLOCK))
+        experts = len(network[0].bias)
+        self.network = placed(padded(network, experts, EXPERT_BLOCK))
 
-    def probabilities(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As `population_probabilities`."""
+    def probabilities(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What each expert does in states of its own.
+
+        Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
+        """
         experts, rows, width = observations.shape
         filled_rows = rows + -rows % ROW_BLOCK
         filled = np.zeros((len(self.network[0].bias), filled_rows, width), np.float32)

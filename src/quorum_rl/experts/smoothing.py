@@ -7,6 +7,7 @@ Two ways to reach it; both change the policy, so both come before collecting.
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.experts.checks import Probabilities, checked_floor
@@ -59,6 +60,9 @@ class SmoothedExperts(UnloggedExperts):
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         found = self.original.probabilities_of(experts, observations)
         return RULES[self.rule](found, self.p_min)
+
+    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
+        return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)
 
 
 def smoothed(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:

@@ -2,11 +2,13 @@
 
 from quorum_rl.logs.arrays import StepArrays, from_step_arrays, to_step_arrays
 from quorum_rl.logs.assemble import from_episodes, from_padded
-from quorum_rl.logs.demonstrations import Declared, Demonstrations, Episode
+from quorum_rl.logs.collect import collect, collect_from_gymnasium
+from quorum_rl.logs.demonstrations import Declared, Demonstrations
 from quorum_rl.logs.minari import read_minari, write_minari
 from quorum_rl.logs.native import open_demonstrations, save_demonstrations
 from quorum_rl.logs.pool import ReleaseSplit, split_release_pool
 from quorum_rl.logs.tables import TableColumns, read_table, write_table
+from quorum_rl.types import Episode
 
 __all__ = [
     "Declared",
@@ -15,6 +17,8 @@ __all__ = [
     "ReleaseSplit",
     "StepArrays",
     "TableColumns",
+    "collect",
+    "collect_from_gymnasium",
     "from_episodes",
     "from_padded",
     "from_step_arrays",

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.types import Transition
+from quorum_rl.types import Episode, Transition
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -76,16 +76,6 @@ class Episodes(NamedTuple):
         """Some of the episodes, by number or mask."""
         columns: Any = (column[np.asarray(which)] for column in self)
         return Episodes(*columns)
-
-
-class Episode(NamedTuple):
-    """One episode. Shapes: `observations` (steps + 1, observation_size); the others (steps,)."""
-
-    observations: Floats
-    actions: Integers
-    rewards: Floats
-    terminated: bool
-    truncated: bool
 
 
 @dataclass(frozen=True, repr=False, eq=False)

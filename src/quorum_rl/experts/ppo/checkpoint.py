@@ -1,0 +1,69 @@
+"""Where training stands, on disk: so that an interrupted one goes on as if nothing had happened."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.training import Judged, Standing, shape_of_agents
+from quorum_rl.experts.storage import map_tensors, write_tensors
+
+KEY: Final = "quorum_rl.standing"
+
+
+def save_standing(standing: Standing, path: Path, configuration: dict[str, Any]) -> None:
+    """Write a standing, with the configuration it belongs to."""
+    layers = len(standing.judged.network) if standing.judged else 0
+    tensors = {
+        f"{part}.{number}": np.asarray(leaf)
+        for part, tree in (("judged", standing.judged), ("agents", standing.agents))
+        for number, leaf in enumerate(jax.tree.leaves(tree))
+    }
+    about = {"iteration": standing.iteration, "layers": layers, "configuration": configuration}
+    write_tensors(tensors, path, {KEY: json.dumps(about)})
+
+
+def load_standing(
+    path: Path, world: AnyWorld, recipe: Recipe, configuration: dict[str, Any]
+) -> Standing:
+    """A standing that belongs to the same configuration.
+
+    Raises:
+        QuorumError: if it belongs to another configuration, naming what differs.
+    """
+    tensors, metadata = map_tensors(path)
+    about = json.loads(metadata[KEY])
+    before = about["configuration"]
+    for name in sorted(before.keys() | configuration.keys()):
+        if before.get(name) != configuration.get(name):
+            raise QuorumError(
+                f"{str(path)!r} was begun with {name} = {before.get(name)}, not "
+                f"{configuration.get(name)}: go on with that, or delete the file to start anew."
+            )
+    parts = {
+        part: [
+            tensors[f"{part}.{n}"] for n in range(sum(name.startswith(part) for name in tensors))
+        ]
+        for part in ("judged", "agents")
+    }
+    judged = agents = None
+    if parts["judged"]:
+        network = tuple((0, 0) for _ in range(about["layers"]))
+        structure = jax.tree.structure((network, 0))
+        layers, returns = jax.tree.unflatten(structure, parts["judged"])
+        judged = Judged(_layers(layers), returns)
+    if parts["agents"]:
+        shape = shape_of_agents(world, recipe, len(parts["agents"][0]))
+        agents = jax.tree.unflatten(jax.tree.structure(shape), parts["agents"])
+    return Standing(judged, agents, about["iteration"])
+
+
+def _layers(pairs: Any) -> Any:
+    from quorum_rl.experts.networks import Layer
+
+    return tuple(Layer(*pair) for pair in pairs)
