@@ -93,11 +93,12 @@ def test_returns_count_one_episode_and_no_reward_after_its_end() -> None:
 
     counted = np.asarray(episode_returns(world, always_left, jax.random.key(0), 4))
     params = with_params(world, time_limit=1000)
+    step = jax.jit(world.step)
     for copy, key in enumerate(jax.random.split(jax.random.split(jax.random.key(0))[0], 4)):
         state, _ = world.reset(key, params)
         steps, fallen = 0, False
         while not fallen:
-            after = world.step(key, state, jnp.int32(0), params)
+            after = step(key, state, jnp.int32(0), params)
             state, steps, fallen = after.state, steps + 1, bool(after.terminated)
         assert counted[copy] == steps
 
