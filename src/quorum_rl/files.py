@@ -17,7 +17,9 @@ def replacing(path: Path) -> Iterator[Path]:
         QuorumError: if the file cannot be written there.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix
+        )
     except OSError as error:
         raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
     os.close(handle)

@@ -25,8 +25,8 @@ class Recipe:
     hidden: tuple[int, ...] = (512, 256, 64)
     copies: int = 64
     roll_out_steps: int = 128
-    epochs: int = 4
-    slice_size: int = 1024
+    epochs: int = 2
+    slice_size: int = 2048
     discount: float = 0.99
     trace_decay: float = 0.95  # GAE's λ
     clip: float = 0.2  # how far a probability ratio may move

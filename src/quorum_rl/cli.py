@@ -1,0 +1,57 @@
+"""The `quorum` command: reads the command line, and turns user errors into one sentence.
+
+Only light modules are imported here; a command imports JAX when it runs.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+
+from quorum_rl import __version__
+from quorum_rl.commands.demo import Demo
+from quorum_rl.commands.demos import Demos
+from quorum_rl.commands.experts import Experts
+from quorum_rl.commands.worlds import Worlds
+from quorum_rl.errors import QuorumError
+
+DESCRIPTION = """Quorum learns one policy from the logged decisions of many experts, so that nobody
+can tell from the policy whether any one expert took part.
+
+The stages so far: worlds, experts (who is protected), demos (what they did).
+Start with 'quorum demo', then 'quorum experts train --help'."""
+
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Worlds, tyro.conf.subcommand("worlds")]
+    | Annotated[Experts, tyro.conf.subcommand("experts")]
+    | Annotated[Demos, tyro.conf.subcommand("demos")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command. Exit status: 0 done, 2 the user can mend it, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:
+        print(f"quorum {__version__}")
+        return
+    command: Demo | Worlds | Experts | Demos = tyro.cli(
+        Command,
+        prog="quorum",
+        description=DESCRIPTION,
+        args=words or ["--help"],
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+    try:
+        command.run()
+    except QuorumError as error:
+        print(f"quorum: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("quorum: interrupted.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The sub-commands: dataclasses whose fields are the flags, and whose `run` does the work."""

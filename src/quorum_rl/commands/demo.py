@@ -1,0 +1,104 @@
+"""`quorum demo`: everything that works so far, on an embedded default."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorum_rl.commands.output import console, save_picture
+from quorum_rl.errors import QuorumError
+
+EPISODES = 200
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Play the worlds, train a few dozen experts, collect their demonstrations, draw pictures.
+
+    Example: quorum demo --out demo
+    """
+
+    out: Path = Path("demo")
+    """The folder for what it makes; files of an earlier demo are replaced."""
+    seed: int = 0
+    """Another number, another demo."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import use_all_cores
+
+        if self.out.exists() and not self.out.is_dir():
+            raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
+        self.out.mkdir(parents=True, exist_ok=True)
+        use_all_cores()
+        self._worlds()
+        self._experts()
+
+    def _worlds(self) -> None:
+        """Random and reference policies side by side, and a picture of each world."""
+        import jax
+        import numpy as np
+        from rich.table import Table
+
+        from quorum_rl.commands.episodes import one_episode
+        from quorum_rl.envs import get_world, with_params, world_names
+        from quorum_rl.envs.drawing import draw_episode
+        from quorum_rl.envs.reference import episode_returns, reference_policy
+        from quorum_rl.envs.rollout import uniform_policy
+
+        console().print(f"1. The worlds: {EPISODES} episodes of two policies each")
+        table = Table("world", "policy", "mean return ± 95%", "normalised", "picture")
+        for name in world_names():
+            world = get_world(name)
+            limit = world.facts.evaluation_time_limit
+            params = with_params(world, time_limit=limit)
+            for policy, acts in (
+                ("random", uniform_policy(world)),
+                ("reference", reference_policy(world)),
+            ):
+                returns = np.asarray(
+                    episode_returns(world, acts, jax.random.key(self.seed), EPISODES)
+                )
+                mean = float(returns.mean())
+                half = 1.96 * float(returns.std(ddof=1)) / EPISODES**0.5
+                path = self.out / f"{name.lower()}-{policy}.png"
+                episode = one_episode(world, params, policy, self.seed)  # type: ignore[arg-type]
+                title = f"{name}, {policy} policy"
+                save_picture(draw_episode(world, episode, params, title), path)
+                normalised = world.facts.normalised(mean)
+                table.add_row(
+                    name, policy, f"{mean:.4g} ± {half:.2g}", f"{normalised:.3f}", str(path)
+                )
+        console().print(table)
+
+    def _experts(self) -> None:
+        """A small population on CartPole, its demonstrations, and how long it agrees."""
+        from quorum_rl.commands.experts import Train
+        from quorum_rl.commands.training import default_returns, train
+        from quorum_rl.envs import get_world
+        from quorum_rl.experts import load_population, smoothed
+        from quorum_rl.logs import collect, save_demonstrations
+        from quorum_rl.logs.agreement import agreement_curve
+        from quorum_rl.report.pictures import draw_agreement, draw_returns
+
+        console().print("2. Experts: sixty, trained on thirty variations of CartPole")
+        path = self.out / "experts.safetensors"
+        train(
+            Train("CartPole", out=path, preset="small", settings=30, seed=self.seed, overwrite=True)
+        )
+        population = load_population(path)
+        returns = default_returns(population, 20, 0.02, self.seed)
+        save_picture(draw_returns(returns, "CartPole"), self.out / "experts-returns.png")
+
+        console().print("3. Demonstrations: twenty trajectories of each, smoothed to p_min = 0.02")
+        experts: Any = smoothed(population, 0.02)
+        demonstrations, logged = collect(
+            experts, get_world("CartPole"), trajectories=20, seed=self.seed
+        )
+        save_demonstrations(demonstrations, self.out / "demonstrations.arrow")
+        curve = agreement_curve(logged, demonstrations, trajectories=100)
+        save_picture(draw_agreement(curve, "CartPole"), self.out / "agreement.png")
+        console().print(
+            f"   {demonstrations.transition_count:,} transitions; after 1, 5, 10 and 20 steps "
+            + ", ".join(f"{curve.mean[k - 1]:.0%}" for k in (1, 5, 10, 20))
+            + " of the experts would have gone along"
+        )
+        console().print(f"Look into {self.out}/: pictures, experts and demonstrations.")

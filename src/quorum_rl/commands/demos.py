@@ -1,0 +1,239 @@
+"""`quorum demos`: collect demonstrations, look at them, bring your own."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from quorum_rl.commands.experts import require_diagnostics
+from quorum_rl.commands.output import check_new_file, check_picture, console, save_picture
+from quorum_rl.errors import QuorumError
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Let every expert act, and keep what they did.
+
+    Experts are smoothed to the floor p_min first: afterwards it is too late.
+
+    Example: quorum demos collect cartpole.safetensors --out cartpole.arrow
+    """
+
+    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    """A file that 'quorum experts train' wrote."""
+    out: Path
+    """The file to write, Arrow."""
+    trajectories: int = 20
+    """Episodes per expert."""
+    p_min: float = 0.02
+    """The floor under every action's probability; 0 leaves the experts as they are."""
+    smoothing: Literal["greedy", "uniform mixture"] = "greedy"
+    """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
+    param: dict[str, float] = field(default_factory=dict)
+    """World parameters to change, such as --param time_limit 500."""
+    gymnasium: str | None = None
+    """Act in this Gymnasium environment instead of the world; needs --horizon."""
+    horizon: int | None = None
+    """The time limit of the Gymnasium environment, which you declare."""
+    seed: int | None = None
+    """For reproduction only: without it, chance comes from the operating system."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import use_all_cores
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        if (self.gymnasium is None) != (self.horizon is None):
+            raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
+        use_all_cores()
+        from quorum_rl.experts import load_population, mixed_with_uniform, smoothed
+        from quorum_rl.logs import save_demonstrations
+
+        population = load_population(self.experts)
+        rule = smoothed if self.smoothing == "greedy" else mixed_with_uniform
+        acting = rule(population, self.p_min) if self.p_min else population
+        demonstrations, _ = self._collected(acting, str(population.origin.get("world")))
+        save_demonstrations(demonstrations, self.out)
+        kept = "reproducible chance: not private against who knows the seed; "
+        console().print(
+            f"{kept if self.seed is not None else ''}{self.trajectories} trajectories of every "
+            f"expert, floor {demonstrations.declared.p_min:g}: {self.out}"
+        )
+
+    def _collected(self, acting: Any, world_name: str) -> Any:
+        from quorum_rl.envs import get_world, with_params
+        from quorum_rl.logs import collect, collect_from_gymnasium
+
+        if self.gymnasium is not None and self.horizon is not None:
+            return collect_from_gymnasium(
+                acting,
+                self.gymnasium,
+                trajectories=self.trajectories,
+                horizon=self.horizon,
+                seed=self.seed,
+            )
+        world = get_world(world_name)
+        params = with_params(world, **self.param)
+        return collect(acting, world, params, trajectories=self.trajectories, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Show:
+    """Say what was declared about a file of demonstrations; nothing that is private.
+
+    Example: quorum demos show cartpole.arrow
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A file that 'quorum demos collect' or 'quorum demos import' wrote."""
+    json: bool = False
+    """Print machine-readable facts."""
+
+    def run(self) -> None:
+        from quorum_rl.logs import open_demonstrations
+
+        facts = asdict(open_demonstrations(self.file).declared)
+        if self.json:
+            print(json.dumps(facts, indent=2))
+            return
+        for name, value in facts.items():
+            console().print(f"{name.replace('_', ' '):>20}  {value}")
+
+
+@dataclass(frozen=True)
+class Import:
+    """Bring your own logs: a Parquet or CSV table with one row per transition.
+
+    Columns: expert, episode, step, observation_0 … (or observation, a list), action, reward,
+    terminated, truncated; next_observation_… where you have them.
+
+    Example: quorum demos import logs.parquet --actions 4 --horizon 200 --out logs.arrow
+    """
+
+    table: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")]
+    """The .parquet or .csv file."""
+    out: Path
+    """The file to write, Arrow."""
+    actions: int
+    """How many actions there are: a public fact, so you declare it."""
+    observations: int
+    """How many numbers an observation has."""
+    horizon: int
+    """The time limit under which the experts acted: declared, never measured."""
+    p_min: float | None = None
+    """The floor under every probability of the policies that acted, if you promise one."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.logs import Declared, read_table, save_demonstrations
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        declared = Declared(
+            action_count=self.actions,
+            observation_size=self.observations,
+            horizon=self.horizon,
+            p_min=self.p_min,
+        )
+        save_demonstrations(read_table(self.table, declared), self.out)
+        console().print(f"imported: {self.out}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write demonstrations as a Parquet or CSV table.
+
+    Example: quorum demos export cartpole.arrow --out cartpole.parquet
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A file of demonstrations."""
+    out: Path
+    """The .parquet or .csv file to write."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.logs import open_demonstrations, write_table
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        write_table(open_demonstrations(self.file), self.out)
+        console().print(f"exported: {self.out}")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Measure how long the experts agree along sampled trajectories, and draw the curve.
+
+    This looks at private data without noise: it needs --diagnostics-not-private.
+
+    Example: quorum demos agreement cartpole.arrow cartpole.safetensors --picture a.png
+    --diagnostics-not-private
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A file of demonstrations."""
+    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    """The experts who made them."""
+    picture: Path | None = None
+    """Where to draw the curve: .png or .svg."""
+    trajectories: int = 200
+    """How many trajectories are sampled."""
+    smoothing: Literal["greedy", "uniform mixture"] = "greedy"
+    """How the experts were smoothed when they acted."""
+    seed: int = 0
+    """Another number, other trajectories."""
+    json: bool = False
+    """Print the whole curve, machine-readable."""
+    diagnostics_not_private: bool = False
+    """I know that the result is not private and must not be published about real experts."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import use_all_cores
+
+        require_diagnostics(self.diagnostics_not_private, "the agreement of the experts")
+        if self.picture is not None:
+            check_picture(self.picture)
+        use_all_cores()
+        from quorum_rl.experts import load_population, mixed_with_uniform, smoothed
+        from quorum_rl.logs import open_demonstrations
+        from quorum_rl.logs.agreement import agreement_curve
+
+        demonstrations = open_demonstrations(self.file)
+        experts: Any = load_population(self.experts)
+        if floor := demonstrations.declared.p_min:
+            rule = smoothed if self.smoothing == "greedy" else mixed_with_uniform
+            experts = rule(experts, floor)
+        curve = agreement_curve(
+            experts, demonstrations, trajectories=self.trajectories, seed=self.seed
+        )
+        if self.json:
+            print(json.dumps({"mean": curve.mean.tolist(), "quantiles": curve.quantiles.tolist()}))
+        else:
+            for steps in (1, 5, 10, 20, 40, 100, 200):
+                if steps <= len(curve.mean):
+                    console().print(f"{steps:>5} steps: mean agreement {curve.mean[steps - 1]:.4f}")
+        if self.picture is not None:
+            from quorum_rl.report.pictures import draw_agreement
+
+            title = f"{demonstrations.declared.world}, floor {floor}"
+            save_picture(draw_agreement(curve, title), self.picture)
+
+
+@dataclass(frozen=True)
+class Demos:
+    """The demonstrations, what the experts did: collect, show, import, export."""
+
+    command: (
+        Annotated[Collect, tyro.conf.subcommand("collect")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Import, tyro.conf.subcommand("import")]
+        | Annotated[Export, tyro.conf.subcommand("export")]
+        | Annotated[Agreement, tyro.conf.subcommand("agreement")]
+    )
+
+    def run(self) -> None:
+        self.command.run()

@@ -1,0 +1,191 @@
+"""`quorum experts`: train a population, and look at one."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from quorum_rl.commands.output import check_new_file, check_picture, console, save_picture
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.envs import AnyWorld
+    from quorum_rl.experts.ppo.presets import Preset
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train experts on the variations of a world, all of them at once.
+
+    Every setting of the world gets several candidates (learning rates, batch sizes); the best of
+    each, judged on their own setting, become experts. Ctrl-C stops after the steps under way; the
+    same command goes on from there.
+
+    Example: quorum experts train CartPole --preset small --out cartpole.safetensors
+    """
+
+    world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
+    """A world's name, or path/to/file.py:NAME for your own."""
+    out: Path
+    """The file to write, safetensors."""
+    preset: Literal["paper", "small"] = "paper"
+    """The paper's scale, for a GPU; or a few hundred small experts, minutes on two cores."""
+    settings: int | None = None
+    """How many variations of the world; otherwise as the preset says."""
+    candidates: int | None = None
+    """Agents per setting: three learning rates, then two batch sizes."""
+    experts: int | None = None
+    """How many of the agents become experts."""
+    steps: int | None = None
+    """Environment steps per agent."""
+    hidden: tuple[int, ...] | None = None
+    """Sizes of the hidden layers."""
+    seed: int = 0
+    """The same seed gives the same experts on the same machine."""
+    half_precision: bool = False
+    """Store weights as bfloat16: half the file, slightly other experts."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import use_all_cores
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        use_all_cores()
+        from quorum_rl.commands.training import train
+
+        train(self)
+
+    def planned(self, world: "AnyWorld") -> "Preset":
+        """The preset with the flags' changes."""
+        from dataclasses import replace
+
+        from quorum_rl.experts.ppo.presets import Preset, preset
+
+        base = preset(world, self.preset)
+        settings = self.settings or base.plan.settings
+        share = base.plan.experts / base.plan.settings
+        plan = replace(
+            base.plan,
+            settings=settings,
+            candidates=self.candidates or base.plan.candidates,
+            experts=self.experts or round(share * settings),
+            total_steps=self.steps or base.plan.total_steps,
+        )
+        return Preset(plan, replace(base.recipe, hidden=self.hidden or base.recipe.hidden))
+
+
+@dataclass(frozen=True)
+class Show:
+    """Say what a file of experts holds.
+
+    Example: quorum experts show cartpole.safetensors
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A file that 'quorum experts train' wrote."""
+    json: bool = False
+    """Print machine-readable facts."""
+
+    def run(self) -> None:
+        from quorum_rl.experts import load_population
+
+        population = load_population(self.file)
+        facts: dict[str, Any] = {
+            "observation_size": population.observation_size,
+            "action_count": population.action_count,
+            "hidden": [layer.bias.shape[-1] for layer in population.network[:-1]],
+            "declared_floor": population.p_min,
+            **population.origin,
+        }
+        if self.json:
+            print(json.dumps(facts, indent=2))
+            return
+        for name, value in facts.items():
+            console().print(f"{name.replace('_', ' '):>20}  {value}")
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Measure how good each expert is on the default world, and draw the histogram.
+
+    This looks at single experts, so it is no release: it needs --diagnostics-not-private.
+
+    Example: quorum experts returns cartpole.safetensors --picture r.png --diagnostics-not-private
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A file that 'quorum experts train' wrote."""
+    picture: Path | None = None
+    """Where to draw the histogram: .png or .svg."""
+    p_min: float = 0.02
+    """The floor to which experts are smoothed before they act; 0 for greedy ones."""
+    episodes: int = 20
+    """Episodes per expert."""
+    seed: int = 0
+    """Another number, other episodes."""
+    json: bool = False
+    """Print machine-readable numbers."""
+    diagnostics_not_private: bool = False
+    """I know that the result is not private and must not be published about real experts."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import use_all_cores
+
+        require_diagnostics(self.diagnostics_not_private, "the returns of single experts")
+        if self.picture is not None:
+            check_picture(self.picture)
+        use_all_cores()
+        import numpy as np
+
+        from quorum_rl.commands.training import default_returns
+        from quorum_rl.experts import load_population
+
+        population = load_population(self.file)
+        returns = default_returns(population, self.episodes, self.p_min, self.seed)
+        quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])
+        facts = {
+            "experts": len(returns),
+            "mean": float(returns.mean()),
+            "standard_deviation": float(returns.std()),
+            "quantiles_5_25_50_75_95": quantiles.tolist(),
+        }
+        if self.json:
+            print(json.dumps(facts, indent=2))
+        else:
+            shown = " ".join(f"{value:.4g}" for value in quantiles)
+            console().print(
+                f"{len(returns)} experts on the default world: mean {facts['mean']:.4g}, "
+                f"5/25/50/75/95% {shown}"
+            )
+        if self.picture is not None:
+            from quorum_rl.report.pictures import draw_returns
+
+            name = str(population.origin["world"])
+            figure = draw_returns(returns, name, log_scale=name == "HIV")
+            save_picture(figure, self.picture)
+
+
+def require_diagnostics(accepted: bool, what: str) -> None:
+    """Fail unless the user said that the result is not private."""
+    if not accepted:
+        raise QuorumError(
+            f"{what} would be computed from private data without noise: add "
+            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
+        )
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The experts, who are protected: train a population, look at one."""
+
+    command: (
+        Annotated[Train, tyro.conf.subcommand("train")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Returns, tyro.conf.subcommand("returns")]
+    )
+
+    def run(self) -> None:
+        self.command.run()

@@ -1,0 +1,47 @@
+"""What commands share when they show something."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def console() -> "Console":
+    """Where people read."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def check_new_file(path: Path, *, overwrite: bool) -> None:
+    """Fail before the work, not after it, if a result could not be written."""
+    if not path.parent.is_dir():
+        raise QuorumError(f"there is no folder {str(path.parent)!r} for {path.name!r}: create it.")
+    if path.is_dir():
+        raise QuorumError(f"{str(path)!r} is a folder: give a file name.")
+    if path.exists() and not overwrite:
+        raise QuorumError(
+            f"{str(path)!r} exists already: give another name, or --overwrite to replace it."
+        )
+
+
+def check_picture(path: Path) -> None:
+    """As `check_new_file`, for a picture, which may replace an older one."""
+    if path.suffix not in PICTURES:
+        raise QuorumError(f"{str(path)!r} is no picture: let it end in {', '.join(PICTURES)}.")
+    check_new_file(path, overwrite=True)
+
+
+def save_picture(figure: "Figure", path: Path) -> None:
+    """Write a picture in the format that its name says."""
+    from quorum_rl.envs.drawing import save_figure
+    from quorum_rl.files import replacing
+
+    with replacing(path) as temporary:
+        save_figure(figure, temporary)

@@ -1,0 +1,166 @@
+"""The shell around training a population: progress, interruption, files."""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from quorum_rl import __version__
+from quorum_rl.commands.experts import Train
+from quorum_rl.commands.output import console
+from quorum_rl.envs import get_world
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import Population, save_population
+from quorum_rl.experts.evaluation import population_returns
+from quorum_rl.experts.ppo import training
+from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
+from quorum_rl.experts.ppo.presets import agents_that_fit
+from quorum_rl.experts.ppo.training import Standing, Stopped, train_population
+
+SECONDS_BETWEEN_CHECKPOINTS = 600
+
+
+def train(command: Train) -> None:
+    """Train, choose and save experts; or stop, and leave what is needed to go on."""
+    world = get_world(command.world)
+    chosen = command.planned(world)
+    plan, recipe = chosen.plan, chosen.recipe
+    configuration = {
+        "world": command.world,
+        "seed": command.seed,
+        **asdict(plan),
+        **asdict(recipe),
+        "hidden": list(recipe.hidden),
+    }
+    unfinished = command.out.with_name(command.out.name + ".unfinished")
+    standing = None
+    if unfinished.exists():
+        standing = load_standing(unfinished, world, recipe, configuration)
+        console().print(f"going on from {str(unfinished)!r}")
+    per_wave = agents_that_fit(world, recipe)
+    if standing and standing.agents is not None:
+        per_wave = min(per_wave, len(standing.agents.iteration))
+    console().print(
+        f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
+        f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
+        f"{len(jax.devices())} {jax.devices()[0].device_kind}"
+    )
+    begun = time.perf_counter()
+    with _stoppable() as asked, _Bar() as bar:
+        shell = _Shell(bar, asked, unfinished, configuration)
+        try:
+            judged, numbers = train_population(
+                world,
+                plan,
+                recipe,
+                seed=command.seed,
+                agents_per_wave=per_wave,
+                standing=standing,
+                report=shell.report,
+            )
+        except Stopped as stopped:
+            save_standing(stopped.standing, unfinished, configuration)
+            raise QuorumError(
+                f"stopped after {shell.steps:,} steps; the same command goes on from "
+                f"{str(unfinished)!r}."
+            ) from None
+    network = jax.tree.map(lambda leaf: leaf[numbers], judged.network)
+    population = Population(
+        observation_size=world.spaces.observation_size,
+        action_count=world.spaces.action_count,
+        network=network,
+        origin=configuration | {"quorum": __version__, "jax": jax.__version__},
+    )
+    save_population(population, command.out, half_precision=command.half_precision)
+    unfinished.unlink(missing_ok=True)
+    console().print(
+        f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
+        f"mean return on their own settings {judged.returns[numbers].mean():.4g}"
+    )
+
+
+def default_returns(
+    population: Population, episodes: int, p_min: float, seed: int
+) -> npt.NDArray[np.float32]:
+    """Each expert's mean return on the default world, smoothed to the floor `p_min`."""
+    world = get_world(str(population.origin["world"]))
+    params = world.default_params()
+    same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
+    found = population_returns(
+        world, population.network, same, episodes=episodes, p_min=p_min, seed=seed
+    )
+    means: npt.NDArray[np.float32] = found.mean(axis=1)
+    return means
+
+
+class _Bar(Progress):
+    """A progress bar with returns, speed and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.percentage:>3.0f}%"),
+            BarColumn(),
+            TextColumn("{task.fields[speed]}  return {task.fields[mean_return]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console(),
+        )
+
+
+class _Shell:
+    """Between two chunks: the bar moves, a checkpoint may be due, somebody asks to stop."""
+
+    def __init__(
+        self, bar: _Bar, asked: list[bool], unfinished: Path, configuration: dict[str, Any]
+    ) -> None:
+        self.bar, self.asked = bar, asked
+        self.unfinished, self.configuration = unfinished, configuration
+        self.task = bar.add_task("", total=None, speed="compiling", mean_return="-")
+        self.steps = 0
+        self.reported = self.saved = time.perf_counter()
+
+    def report(self, progress: training.Progress, standing: Standing) -> bool:
+        now = time.perf_counter()
+        speed = (progress.steps - self.steps) / (now - self.reported)
+        shown = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"
+        self.bar.update(
+            self.task,
+            total=progress.total_steps,
+            completed=progress.steps,
+            speed=f"{speed:,.0f} steps/s",
+            mean_return=shown,
+        )
+        self.steps, self.reported = progress.steps, now
+        if now - self.saved > SECONDS_BETWEEN_CHECKPOINTS:
+            save_standing(standing, self.unfinished, self.configuration)
+            self.saved = time.perf_counter()
+        return self.asked[0]
+
+
+@contextmanager
+def _stoppable() -> Iterator[list[bool]]:
+    """Ctrl-C sets the flag; a second one interrupts at once."""
+    asked = [False]
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        if asked[0]:
+            raise KeyboardInterrupt
+        asked[0] = True
+        console().print("stopping after the steps under way (Ctrl-C again to stop at once)")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,70 @@
+"""How each world's experts are trained: the paper's scale, and one that fits a laptop.
+
+The paper gives settings, network sizes, "updates" (1e6, HIV 2e6; we read environment steps) and
+the number of experts. Everything else here is ours, found by trying.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import jax
+
+from quorum_rl.envs import AnyWorld
+from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.iteration import VALUE_STEPS
+from quorum_rl.experts.ppo.plan import Plan
+
+PresetName = Literal["paper", "small"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A plan and the recipe that goes with it."""
+
+    plan: Plan
+    recipe: Recipe
+
+
+def preset(world: AnyWorld, name: PresetName) -> Preset:
+    """The preset of a world; one that comes without Quorum is treated like CartPole."""
+    available = len(world.settings().time_limit)
+    if name == "small":
+        settings = min(150, available)
+        steps = {"CartPole": 50_000, "Acrobot": 100_000, "HIV": 20_000}.get(world.name, 50_000)
+        plan = Plan(settings=settings, candidates=3, experts=2 * settings, total_steps=steps)
+        recipe = Recipe(hidden=(64, 64), copies=16, roll_out_steps=64, slice_size=256, epochs=4)
+        if world.name == "HIV":
+            recipe = replace(recipe, roll_out_steps=50, slice_size=200)
+        return Preset(plan, recipe)
+    half = jax.default_backend() == "gpu"
+    if world.name == "HIV":
+        # Half a million updates of a small net; episodes last 50 steps, so do roll-outs.
+        plan = Plan(settings=2000, candidates=3, experts=3000, total_steps=2_000_000)
+        recipe = Recipe(hidden=(512,), roll_out_steps=50, slice_size=800, half_precision=half)
+        return Preset(plan, recipe)
+    plan = Plan(settings=available, candidates=6, experts=3 * available, total_steps=1_000_000)
+    return Preset(plan, Recipe(half_precision=half))
+
+
+def agents_that_fit(world: AnyWorld, recipe: Recipe) -> int:
+    """How many agents can be trained at once in the memory of all devices together."""
+    sizes = (world.spaces.observation_size, *recipe.hidden)
+    weights = 2 * sum(before * after for before, after in pairwise(sizes))
+    width = 2 if recipe.half_precision else 4
+    # Weights, two moments, the gathered gradient and a new one, and a copy in low precision.
+    optimiser = weights * (5 * 4 + width)
+    rows = max(recipe.slice_size, 2 * VALUE_STEPS * recipe.copies)
+    activations = 2 * rows * sum(recipe.hidden) * width * 2
+    trace = recipe.steps_per_iteration * (3 * sizes[0] + 12) * 4
+    return max(1, int(0.7 * _memory() / (optimiser + activations + trace)))
+
+
+def _memory() -> int:
+    """Bytes, of all devices together; a CPU's devices share the machine's memory."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    stats = device.memory_stats() or {}
+    return len(jax.devices()) * int(stats.get("bytes_limit", 8 << 30))

@@ -1,0 +1,1 @@
+"""Pictures for people: the outermost room, which no other imports."""
