@@ -41,7 +41,7 @@ def test_the_example_states_its_reference_return(shop: AnyWorld) -> None:
     def restock(key: jax.Array, observation: jax.Array) -> jax.Array:
         del key
         stock = observation[0]
-        return jnp.where(stock < 5, 2, jnp.where(stock < 9, 1, 0))
+        return jnp.where(stock < 9, 2, jnp.where(stock < 14, 1, 0))
 
     returns = np.asarray(episode_returns(shop, restock, jax.random.key(5), 500))
     # As above: four standard errors.
