@@ -35,13 +35,17 @@ class Train:
     settings: int | None = None
     """How many variations of the world; otherwise as the preset says."""
     candidates: int | None = None
-    """Agents per setting: three learning rates, then two batch sizes."""
+    """Agents per setting: the learning rates first, then the batch sizes."""
     experts: int | None = None
     """How many of the agents become experts."""
     steps: int | None = None
     """Environment steps per agent."""
     hidden: tuple[int, ...] | None = None
     """Sizes of the hidden layers."""
+    learning_rates: tuple[float, ...] | None = None
+    """The candidates' learning rates."""
+    batch_slices: tuple[int, ...] | None = None
+    """The candidates' batch sizes, in slices of the recipe."""
     seed: int = 0
     """The same seed gives the same experts on the same machine."""
     half_precision: bool = False
@@ -73,6 +77,8 @@ class Train:
             candidates=self.candidates or base.plan.candidates,
             experts=self.experts or round(share * settings),
             total_steps=self.steps or base.plan.total_steps,
+            learning_rates=self.learning_rates or base.plan.learning_rates,
+            batch_slices=self.batch_slices or base.plan.batch_slices,
         )
         return Preset(plan, replace(base.recipe, hidden=self.hidden or base.recipe.hidden))
 

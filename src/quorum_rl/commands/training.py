@@ -23,7 +23,7 @@ from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
-from quorum_rl.experts.ppo.presets import agents_that_fit
+from quorum_rl.experts.ppo.presets import agents_per_wave
 from quorum_rl.experts.ppo.training import Standing, Stopped, train_population
 
 SECONDS_BETWEEN_CHECKPOINTS = 600
@@ -40,13 +40,15 @@ def train(command: Train) -> None:
         **asdict(plan),
         **asdict(recipe),
         "hidden": list(recipe.hidden),
+        "learning_rates": list(plan.learning_rates),
+        "batch_slices": list(plan.batch_slices),
     }
     unfinished = command.out.with_name(command.out.name + ".unfinished")
     standing = None
     if unfinished.exists():
         standing = load_standing(unfinished, world, recipe, configuration)
         console().print(f"going on from {str(unfinished)!r}")
-    per_wave = agents_that_fit(world, recipe)
+    per_wave = agents_per_wave(world, plan, recipe)
     if standing and standing.agents is not None:
         per_wave = min(per_wave, len(standing.agents.iteration))
     console().print(
@@ -84,8 +86,14 @@ def train(command: Train) -> None:
     unfinished.unlink(missing_ok=True)
     console().print(
         f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
-        f"mean return on their own settings {judged.returns[numbers].mean():.4g}"
+        f"mean return on their own settings {judged.returns[numbers].mean():.4g}{_peak_memory()}"
     )
+
+
+def _peak_memory() -> str:
+    stats = jax.devices()[0].memory_stats() or {}
+    peak = stats.get("peak_bytes_in_use")
+    return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
 
 
 def default_returns(

@@ -17,19 +17,22 @@ from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo.agent import Recipe, Tuning
 
-LEARNING_RATES = (1e-3, 5e-4, 2e-3)
-BATCH_SLICES = (1, 2)  # batch sizes, in slices of the recipe
-
 
 @dataclass(frozen=True)
 class Plan:
-    """How many settings, candidates for each, and experts in the end."""
+    """How many settings, candidates for each, and experts in the end.
+
+    Candidate c has learning rate c modulo their number; when all rates have been used, the next
+    batch size is. Three candidates thus differ in rates, six in batch sizes too.
+    """
 
     settings: int
     candidates: int
     experts: int
     total_steps: int
     judging_episodes: int = 10
+    learning_rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
+    batch_slices: tuple[int, ...] = (1, 2)  # batch sizes, in slices of the recipe
 
     def __post_init__(self) -> None:
         for name in ("settings", "candidates", "experts", "total_steps", "judging_episodes"):
@@ -65,15 +68,15 @@ def tunings(world: AnyWorld, plan: Plan, recipe: Recipe) -> Tuning:
     chosen = np.linspace(0, available - 1, plan.settings).round().astype(int)
     setting = np.repeat(chosen, plan.candidates)
     candidate = np.tile(np.arange(plan.candidates), plan.settings)
-    # Learning rates first: three candidates differ in those, six in batch sizes too.
-    slices = np.array(BATCH_SLICES)[(candidate // len(LEARNING_RATES)) % len(BATCH_SLICES)]
-    if recipe.slices < max(BATCH_SLICES):
-        slices = np.ones_like(slices)
+    rates, slices = len(plan.learning_rates), len(plan.batch_slices)
+    if recipe.slices % max(plan.batch_slices):
+        raise QuorumError(
+            f"a batch of {max(plan.batch_slices)} slices does not divide the {recipe.slices} "
+            "slices of an iteration: choose other batch sizes."
+        )
     return Tuning(
-        learning_rate=jnp.asarray(
-            np.array(LEARNING_RATES, np.float32)[candidate % len(LEARNING_RATES)]
-        ),
-        slices_per_update=jnp.asarray(slices, jnp.int32),
+        learning_rate=jnp.asarray(plan.learning_rates)[candidate % rates],
+        slices_per_update=jnp.asarray(plan.batch_slices)[candidate // rates % slices],
         params=jax.tree.map(lambda leaf: np.asarray(leaf)[setting], every),
         number=jnp.arange(plan.agents),
     )

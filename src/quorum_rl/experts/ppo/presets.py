@@ -32,33 +32,46 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
     available = len(world.settings().time_limit)
     if name == "small":
         settings = min(150, available)
-        steps = {"CartPole": 50_000, "Acrobot": 100_000, "HIV": 20_000}.get(world.name, 50_000)
-        plan = Plan(settings=settings, candidates=3, experts=2 * settings, total_steps=steps)
+        steps = {"Acrobot": 100_000, "HIV": 20_000}.get(world.name, 50_000)
+        plan = Plan(
+            settings=settings, candidates=3, experts=2 * settings, total_steps=steps,
+            learning_rates=(1e-3, 5e-4, 2e-3),
+        )  # fmt: skip
         recipe = Recipe(hidden=(64, 64), copies=16, roll_out_steps=64, slice_size=256, epochs=4)
         if world.name == "HIV":
             recipe = replace(recipe, roll_out_steps=50, slice_size=200)
         return Preset(plan, recipe)
     half = jax.default_backend() == "gpu"
     if world.name == "HIV":
-        # Half a million updates of a small net; episodes last 50 steps, so do roll-outs.
+        # Episodes last 50 steps, and so do roll-outs; many copies, since 100 sub-steps in a row
+        # leave a GPU waiting unless there are many worlds.
         plan = Plan(settings=2000, candidates=3, experts=3000, total_steps=2_000_000)
-        recipe = Recipe(hidden=(512,), roll_out_steps=50, slice_size=800, half_precision=half)
+        recipe = Recipe(
+            hidden=(512,), copies=128, roll_out_steps=50, slice_size=1600, half_precision=half
+        )
         return Preset(plan, recipe)
     plan = Plan(settings=available, candidates=6, experts=3 * available, total_steps=1_000_000)
     return Preset(plan, Recipe(half_precision=half))
 
 
-def agents_that_fit(world: AnyWorld, recipe: Recipe) -> int:
-    """How many agents can be trained at once in the memory of all devices together."""
-    sizes = (world.spaces.observation_size, *recipe.hidden)
+def agents_per_wave(world: AnyWorld, plan: Plan, recipe: Recipe) -> int:
+    """How many agents to train at once, so that equal waves fit the memory of all devices."""
+    fit = max(1, int(0.8 * _memory() / _bytes_per_agent(world, recipe)))
+    waves = -(-plan.agents // fit)
+    return -(-plan.agents // waves)
+
+
+def _bytes_per_agent(world: AnyWorld, recipe: Recipe) -> int:
+    """An estimate, a quarter above what 3000 agents of the paper's size took."""
+    sizes = (world.spaces.observation_size, *recipe.hidden, 1)
     weights = 2 * sum(before * after for before, after in pairwise(sizes))
     width = 2 if recipe.half_precision else 4
     # Weights, two moments, the gathered gradient and a new one, and a copy in low precision.
     optimiser = weights * (5 * 4 + width)
     rows = max(recipe.slice_size, 2 * VALUE_STEPS * recipe.copies)
-    activations = 2 * rows * sum(recipe.hidden) * width * 2
+    activations = 2 * rows * sum(recipe.hidden) * width
     trace = recipe.steps_per_iteration * (3 * sizes[0] + 12) * 4
-    return max(1, int(0.7 * _memory() / (optimiser + activations + trace)))
+    return optimiser + activations + trace
 
 
 def _memory() -> int:
