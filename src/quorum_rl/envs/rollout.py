@@ -67,8 +67,8 @@ def advance(
         return chosen
 
     going_on = Running(after.state, after.observation)
-    # Not only does `cond` save resets when no episode ends: without it XLA on a CPU computes `done`
-    # anew for every number of the state, which halves Acrobot's speed.
+    # `cond` saves the resets when no episode ends, and keeps XLA on a CPU from computing `done`
+    # anew for each number of the state: together they halved the time of an Acrobot step.
     running_on = jax.lax.cond(done.any(), restart, lambda unchanged: unchanged, going_on)
     transition = Transition(
         observation=running.observation,
@@ -115,7 +115,7 @@ def uniform_policy(world: AnyWorld) -> Policy:
 
     def act(key: Key, observation: Array) -> Array:
         del observation
-        # `randint` hashes four times to be exact; one hash is half the cost of a CartPole step.
+        # `randint` hashes four times; hashing once took a fifth off the time of a CartPole step.
         return (jax.random.bits(key, (), jnp.uint32) % count).astype(jnp.int32)
 
     return act
