@@ -49,8 +49,6 @@ def train(command: Train) -> None:
         standing = load_standing(unfinished, world, recipe, configuration)
         console().print(f"going on from {str(unfinished)!r}")
     per_wave = agents_per_wave(world, plan, recipe)
-    if standing and standing.agents is not None:
-        per_wave = min(per_wave, len(standing.agents.iteration))
     console().print(
         f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "

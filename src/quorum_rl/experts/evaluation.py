@@ -22,16 +22,19 @@ def population_returns(
     episodes: int,
     p_min: float = 0.0,
     seed: int = 0,
+    numbers: npt.NDArray[np.int32] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Undiscounted returns of near-greedy experts (greedy ones, with `p_min` 0), each in its world.
 
-    Leaves of `network` and `params` have a leading axis of experts.
+    Leaves of `network` and `params` have a leading axis of experts. An expert's number makes its
+    randomness its own; where none are given, experts are numbered from 0.
 
     Shapes: the result is `(experts, episodes)`.
     """
     experts = len(network[0].bias)
     steps = int(np.max(params.time_limit))
-    numbers = np.arange(experts, dtype=np.int32)
+    if numbers is None:
+        numbers = np.arange(experts, dtype=np.int32)
     every = placed(padded((network, params, numbers), experts))
     key = jax.random.key(seed)
     found = _compiled(world, episodes, steps, p_min)(*every, key)

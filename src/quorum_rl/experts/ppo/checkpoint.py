@@ -24,7 +24,12 @@ def save_standing(standing: Standing, path: Path, configuration: dict[str, Any])
         for part, tree in (("judged", standing.judged), ("agents", standing.agents))
         for number, leaf in enumerate(jax.tree.leaves(tree))
     }
-    about = {"iteration": standing.iteration, "layers": layers, "configuration": configuration}
+    about = {
+        "iteration": standing.iteration,
+        "under_way": standing.under_way,
+        "layers": layers,
+        "configuration": configuration,
+    }
     write_tensors(tensors, path, {KEY: json.dumps(about)})
 
 
@@ -34,11 +39,14 @@ def load_standing(
     """A standing that belongs to the same configuration.
 
     Raises:
-        QuorumError: if it belongs to another configuration, naming what differs.
+        QuorumError: if it belongs to another configuration, naming what differs, or is none.
     """
     tensors, metadata = map_tensors(path)
+    if KEY not in metadata:
+        raise QuorumError(f"{str(path)!r} holds no standing of a training: delete or move it.")
     about = json.loads(metadata[KEY])
     before = about["configuration"]
+    configuration = json.loads(json.dumps(configuration))  # as it was written: tuples are lists
     for name in sorted(before.keys() | configuration.keys()):
         if before.get(name) != configuration.get(name):
             raise QuorumError(
@@ -60,7 +68,7 @@ def load_standing(
     if parts["agents"]:
         shape = shape_of_agents(world, recipe, len(parts["agents"][0]))
         agents = jax.tree.unflatten(jax.tree.structure(shape), parts["agents"])
-    return Standing(judged, agents, about["iteration"])
+    return Standing(judged, agents, about["iteration"], about["under_way"])
 
 
 def _layers(pairs: Any) -> Any:

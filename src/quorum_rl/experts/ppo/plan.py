@@ -69,11 +69,12 @@ def tunings(world: AnyWorld, plan: Plan, recipe: Recipe) -> Tuning:
     setting = np.repeat(chosen, plan.candidates)
     candidate = np.tile(np.arange(plan.candidates), plan.settings)
     rates, slices = len(plan.learning_rates), len(plan.batch_slices)
-    if recipe.slices % max(plan.batch_slices):
-        raise QuorumError(
-            f"a batch of {max(plan.batch_slices)} slices does not divide the {recipe.slices} "
-            "slices of an iteration: choose other batch sizes."
-        )
+    for batch in plan.batch_slices[: -(-plan.candidates // rates)]:
+        if recipe.slices % batch:
+            raise QuorumError(
+                f"a batch of {batch} slices does not divide the {recipe.slices} slices of an "
+                "iteration: choose other batch sizes."
+            )
     return Tuning(
         learning_rate=jnp.asarray(plan.learning_rates)[candidate % rates],
         slices_per_update=jnp.asarray(plan.batch_slices)[candidate // rates % slices],

@@ -2,7 +2,7 @@
 
 A wave is as many agents as fit the devices at once; between two chunks the host can report, save
 and stop. What an agent becomes depends on the seed and its number alone, not on waves, chunks or
-interruptions.
+interruptions; up to rounding, where another number of agents per device changes how sums are made.
 """
 
 from collections.abc import Callable
@@ -41,11 +41,15 @@ class Judged(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Everything needed to go on later: finished waves, and the wave under way."""
+    """Everything needed to go on later: finished waves, and the wave under way.
+
+    Behind its `under_way` agents may come copies that filled up the devices.
+    """
 
     judged: Judged | None
     agents: Agent | None
     iteration: int
+    under_way: int
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
@@ -69,7 +73,8 @@ def train_population(
 ) -> tuple[Judged, npt.NDArray[np.intp]]:
     """All agents of `plan`, trained and judged, and the numbers of those that become experts.
 
-    `report` is called after every chunk; when it returns True, training stops.
+    `report` is called after every chunk; when it returns True, training stops. Unless it does, the
+    memory of the agents it is shown is used again once it returns: to keep them, save them.
 
     Raises:
         Stopped: when `report` asked for it.
@@ -78,19 +83,24 @@ def train_population(
     per_wave = min(agents_per_wave or plan.agents, plan.agents)
     total = plan.iterations(recipe)
     per_agent = total * recipe.steps_per_iteration
-    judged, agents, iteration = standing or Standing(None, None, 0)
+    key = jax.random.key(seed)
+    judged, agents, iteration, size = standing or Standing(None, None, 0, 0)
     done = len(judged.returns) if judged else 0
     while done < plan.agents:
-        wave = jax.tree.map(lambda leaf: leaf[done : done + per_wave], every)  # noqa: B023
-        size = len(wave.number)
+        if agents is None:
+            size = min(per_wave, plan.agents - done)
+        wave = jax.tree.map(lambda leaf: leaf[done : done + size], every)  # noqa: B023
         wave_padded = placed(padded(wave, size))
-        agents = _new_agents(world, recipe)(wave_padded, seed) if agents is None else placed(agents)
+        if agents is None:
+            agents = _new_agents(world, recipe)(wave_padded, key)
+        else:
+            agents = _going_on(agents, size)
         while iteration < total:
             last = min(iteration + iterations_per_chunk, total)
             chunk = _chunk(world, recipe)
-            agents, earned = chunk(agents, wave_padded, seed, iteration, last, total)
+            agents, earned = chunk(agents, wave_padded, key, iteration, last, total)
             iteration = last
-            now = Standing(judged, agents, iteration)
+            now = Standing(judged, agents, iteration, size)
             episodes = np.asarray(earned.episodes)[:size].sum()
             progress = Progress(
                 steps=done * per_agent + size * iteration * recipe.steps_per_iteration,
@@ -105,6 +115,15 @@ def train_population(
         agents, iteration, done = None, 0, done + size
     assert judged is not None
     return judged, chosen_agents(plan, judged.returns)
+
+
+def _going_on(agents: Agent, count: int) -> Agent:
+    """A copy of `count` agents on the devices there are now, whatever filled up those before.
+
+    A copy, because chunks use their agents' memory again and a standing belongs to the caller.
+    """
+    own: Agent = jax.tree.map(lambda leaf: np.array(leaf[:count]), agents)
+    return placed(padded(own, count))
 
 
 def shape_of_agents(world: AnyWorld, recipe: Recipe, count: int) -> Agent:
@@ -124,7 +143,12 @@ def _judge(
     policies = over_experts(_policies)(agents)
     network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(wave.number)], policies)
     returns = population_returns(
-        world, network, wave.params, episodes=plan.judging_episodes, seed=seed
+        world,
+        network,
+        wave.params,
+        episodes=plan.judging_episodes,
+        seed=seed,
+        numbers=np.asarray(wave.number),
     ).mean(axis=1)
     if before is None:
         return Judged(network, returns)
@@ -141,8 +165,8 @@ def _policies(agents: Agent) -> Network:
 
 @lru_cache(maxsize=4)
 def _new_agents(world: AnyWorld, recipe: Recipe) -> Any:
-    def make(wave: Tuning, seed: Array) -> Agent:
-        return jax.vmap(partial(new_agent, world, recipe, _key(seed, 0)))(wave)
+    def make(wave: Tuning, key: Array) -> Agent:
+        return jax.vmap(partial(new_agent, world, recipe, jax.random.fold_in(key, 0)))(wave)
 
     return over_experts(make, shared=1)
 
@@ -152,13 +176,13 @@ def _chunk(world: AnyWorld, recipe: Recipe) -> Any:
     """Iterations `first` to `last` − 1 in one program; agents are changed in place."""
 
     def run(
-        agents: Agent, wave: Tuning, seed: Array, first: Array, last: Array, total: Array
+        agents: Agent, wave: Tuning, key: Array, first: Array, last: Array, total: Array
     ) -> tuple[Agent, Earned]:
         def one(iteration: Array, carry: tuple[Agent, Earned]) -> tuple[Agent, Earned]:
             agents, before = carry
-            shuffle_key = jax.random.fold_in(_key(seed, 2), iteration)
+            shuffle_key = jax.random.fold_in(jax.random.fold_in(key, 2), iteration)
             agents, earned = population_iteration(
-                world, recipe, agents, wave, _key(seed, 1), shuffle_key, total
+                world, recipe, agents, wave, jax.random.fold_in(key, 1), shuffle_key, total
             )
             return agents, jax.tree.map(jnp.add, before, earned)
 
@@ -167,7 +191,3 @@ def _chunk(world: AnyWorld, recipe: Recipe) -> Any:
         return made
 
     return over_experts(run, shared=4, donate=True)
-
-
-def _key(seed: Array, purpose: int) -> Array:
-    return jax.random.fold_in(jax.random.key(seed), purpose)
