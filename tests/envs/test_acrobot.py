@@ -104,7 +104,7 @@ def test_states_of_high_energy_are_stepped_like_gymnasiums(gymnasium_steps: Any)
 
 
 def test_velocities_are_clipped_where_gymnasium_clips_them(gymnasium_steps: Any) -> None:
-    """Corners beyond what the policies above reach: there one step of 0.2 s magnifies a rounded state.
+    """Corners the policies above do not reach: one step there magnifies a rounded state.
 
     Moving a state by float32 rounding moves Gymnasium's own successor by up to 2e-3 there, so the
     bound is the tolerance plus a few such roundings.
