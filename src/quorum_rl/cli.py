@@ -14,7 +14,7 @@ from quorum_rl.commands.demo import Demo
 from quorum_rl.commands.demos import Demos
 from quorum_rl.commands.experts import Experts
 from quorum_rl.commands.worlds import Worlds
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import Interrupted, QuorumError
 
 DESCRIPTION = """Quorum learns one policy from the logged decisions of many experts, so that nobody
 can tell from the policy whether any one expert took part.
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except QuorumError as error:
         print(f"quorum: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("quorum: interrupted.", file=sys.stderr)
+    except (KeyboardInterrupt, Interrupted) as stop:
+        print(f"quorum: {stop or 'interrupted.'}", file=sys.stderr)
         sys.exit(130)
 
 

@@ -11,6 +11,10 @@ class QuorumError(ValueError):
     """
 
 
+class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
+    """The user stopped a command, and the message says how to go on."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> QuorumError:
     """The error for a name that is not in a list of names, with the nearest one suggested."""
     names = sorted(known)

@@ -18,7 +18,7 @@ from quorum_rl import __version__
 from quorum_rl.commands.experts import Train
 from quorum_rl.commands.output import console
 from quorum_rl.envs import get_world
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import Interrupted
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.ppo import training
@@ -69,7 +69,7 @@ def train(command: Train) -> None:
             )
         except Stopped as stopped:
             save_standing(stopped.standing, unfinished, configuration)
-            raise QuorumError(
+            raise Interrupted(
                 f"stopped after {shell.steps:,} steps; the same command goes on from "
                 f"{str(unfinished)!r}."
             ) from None

@@ -1,0 +1,190 @@
+"""The command: what a newcomer reads, and what happens when they make a mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from quorum_rl import __version__
+from quorum_rl.cli import main
+from quorum_rl.experts import load_population
+from quorum_rl.logs import open_demonstrations
+
+TINY = ("--preset", "small", "--settings", "2", "--experts", "4", "--hidden", "8")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The sentence with which a command line is refused."""
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("quorum: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+    return said.err
+
+
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"quorum {__version__}\n"
+
+
+def test_help_is_shown_without_importing_jax() -> None:
+    code = (
+        "import sys, quorum_rl.cli as cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "assert not {'jax', 'numpy', 'gymnasium', 'matplotlib'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for word in ("demo", "worlds", "experts", "demos", "policy"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("experts",), ("experts", "train"), ("demos", "collect")])
+def test_every_help_page_can_be_read(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--help"])
+    assert stopped.value.code == 0
+    assert "usage: quorum" in capsys.readouterr().out
+
+
+def test_an_unknown_command_exits_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["exprets"])
+    assert stopped.value.code == 2
+    assert "exprets" in capsys.readouterr().err
+
+
+def test_worlds_are_listed_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["worlds", "list", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["CartPole"]["settings"] == 1000
+    assert facts["HIV"]["params"]["penalty_drug_1"] == 20000
+
+
+def test_an_episode_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "episode.svg"
+    main(["worlds", "draw", "CartPole", "--out", str(picture), "--param", "gravity", "9"])
+    assert picture.read_text().lstrip().startswith("<?xml")
+    assert str(picture) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("worlds", "draw", "Cartpole", "--out", "a.png"), "did you mean CartPole?"),
+        (("worlds", "draw", "CartPole", "--out", "a.txt"), "a.txt"),
+        (("worlds", "draw", "CartPole", "--out", "a.png", "--param", "mass", "1"), "'mass'"),
+        (("worlds", "draw", "CartPole", "--out", "a.png", "--param", "gravity", "nan"), "finite"),
+        (("worlds", "draw", "none.py:W", "--out", "a.png"), "none.py"),
+        (("experts", "show", "none.safetensors"), "none.safetensors"),
+        (("experts", "train", "CartPole", "--out", "no/such/folder/x"), "no/such/folder"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--experts", "99"), "99 experts"),
+        (("experts", "returns", "x"), "--diagnostics-not-private"),
+        (("demos", "collect", "none.safetensors", "--out", "x"), "none.safetensors"),
+        (("demos", "collect", "e", "--out", "x", "--gymnasium", "CartPole-v1"), "--horizon"),
+        (("demos", "show", "none.arrow"), "none.arrow"),
+        (("demos", "agreement", "a", "b"), "--diagnostics-not-private"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence_and_nothing_is_written(
+    words: tuple[str, ...],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named in refused(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def experts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "experts.safetensors"
+    main(["experts", "train", "CartPole", "--out", str(path), *TINY, "--steps", "2048"])
+    return path
+
+
+def test_experts_are_trained_and_shown(
+    experts_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(load_population(experts_file)) == 4
+    main(["experts", "show", str(experts_file), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["world"] == "CartPole"
+    assert facts["hidden"] == [8]
+    assert facts["total_steps"] == 2048
+
+
+def test_existing_experts_are_not_overwritten_unasked(
+    experts_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = experts_file.read_bytes()
+    said = refused(capsys, "experts", "train", "CartPole", "--out", str(experts_file), *TINY)
+    assert "--overwrite" in said
+    assert experts_file.read_bytes() == before
+
+
+def test_demonstrations_go_from_collecting_to_a_table_and_back(
+    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demos, table, again = (str(tmp_path / name) for name in ("d.arrow", "d.parquet", "again.arrow"))
+    main(["demos", "collect", str(experts_file), "--out", demos, "--trajectories", "2"])
+    main(["demos", "export", demos, "--out", table])
+    main(["demos", "import", table, "--out", again, "--actions", "2", "--observations", "4",
+          "--horizon", "200", "--p-min", "0.02"])  # fmt: skip
+    first, second = open_demonstrations(demos), open_demonstrations(again)
+    assert first.transition_count == second.transition_count
+    assert (first.columns.observations == second.columns.observations).all()
+    capsys.readouterr()
+    main(["demos", "show", demos, "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["p_min"] == 0.02
+    assert shown["seed"] is None
+
+
+def test_agreement_is_drawn_when_the_user_accepts_that_it_is_not_private(
+    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demos, picture = tmp_path / "d.arrow", tmp_path / "a.png"
+    main(["demos", "collect", str(experts_file), "--out", str(demos), "--trajectories", "2"])
+    capsys.readouterr()
+    main(["demos", "agreement", str(demos), str(experts_file), "--picture", str(picture),
+          "--json", "--diagnostics-not-private"])  # fmt: skip
+    curve = json.loads(capsys.readouterr().out)["mean"]
+    assert 0.02 <= curve[0] <= 0.98
+    assert picture.stat().st_size > 1000
+
+
+def test_an_interrupted_training_leaves_what_is_needed_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "experts.safetensors"
+    words = ("experts", "train", "CartPole", "--out", str(path), *TINY, "--steps", "400000")
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "quorum_rl", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert begun.stdout is not None
+    begun.stdout.readline()  # "4 agents …": training is about to start
+    time.sleep(1)
+    os.kill(begun.pid, signal.SIGINT)
+    _, said = begun.communicate(timeout=120)
+    unfinished = tmp_path / "experts.safetensors.unfinished"
+    assert begun.returncode == 130, said
+    assert unfinished.exists()
+    assert not path.exists()
+    assert "goes on" in said
+    assert "total_steps" in refused(capsys, *words[:-1], "2048")
+    assert unfinished.exists()
