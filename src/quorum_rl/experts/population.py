@@ -32,7 +32,7 @@ class Population(UnloggedExperts):
     nothing about a single expert.
     """
 
-    network: Network
+    network: Network = field(repr=False)
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:

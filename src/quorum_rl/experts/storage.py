@@ -73,23 +73,30 @@ def load_population(path: str | Path) -> Population:
         )
     layers = len(tensors) // 2
     mapped: Any = tensors  # NumPy arrays stand for JAX's wherever a network is used
-    network: Network = tuple(
-        Layer(mapped[f"layer_{n}.weight"], mapped[f"layer_{n}.bias"]) for n in range(layers)
-    )
-    return Population(
-        observation_size=header["observation_size"],
-        action_count=header["action_count"],
-        p_min=header["p_min"],
-        network=network,
-        origin=header["origin"],
-    )
+    try:
+        network: Network = tuple(
+            Layer(mapped[f"layer_{n}.weight"], mapped[f"layer_{n}.bias"]) for n in range(layers)
+        )
+        return Population(
+            observation_size=header["observation_size"],
+            action_count=header["action_count"],
+            p_min=header["p_min"],
+            network=network,
+            origin=header["origin"],
+        )
+    except KeyError as error:
+        raise QuorumError(
+            f"experts {str(path)!r}: the file lacks {error}: make it again."
+        ) from error
 
 
 def write_tensors(tensors: Tensors, path: str | Path, metadata: dict[str, str]) -> None:
     """Write a safetensors file that appears under its name only when it is complete."""
+    # The library writes memory as it lies: only row-major arrays come out right.
+    in_rows = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     with replacing(Path(path)) as temporary:
         try:
-            save_file(tensors, str(temporary), metadata=metadata)
+            save_file(in_rows, str(temporary), metadata=metadata)
         except SafetensorError as error:
             raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
 
@@ -105,7 +112,9 @@ def map_tensors(path: str | Path) -> tuple[Tensors, dict[str, str]]:
     try:
         with Path(path).open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
+            if length > Path(path).stat().st_size:
+                raise ValueError("its header would be longer than the file")
+            header = dict(json.loads(file.read(length)))
         metadata = header.pop("__metadata__", {})
         start = 8 + length
         tensors: Tensors = {}
