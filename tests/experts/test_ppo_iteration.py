@@ -186,14 +186,6 @@ def test_advantages_are_gae_with_a_bootstrap_from_the_true_last_observation(
     assert np.abs(faulty - advantage).max() > 0.1
 
 
-def test_normalised_advantages_have_mean_zero_and_deviation_one(
-    recipe: Recipe, agent: Agent
-) -> None:
-    _, batch = judge(recipe, agent, random_trace(2))
-    assert float(batch.advantage.mean()) == pytest.approx(0, abs=1e-6)
-    assert float(batch.advantage.std()) == pytest.approx(1, abs=1e-5)
-
-
 def test_judging_adds_the_raw_observations_to_the_moments(recipe: Recipe, agent: Agent) -> None:
     trace = random_trace(3)
     after, batch = judge(recipe, agent, trace)
@@ -349,11 +341,8 @@ def test_gathered_slices_make_one_step_of_adam_with_their_mean(
             before = networks
             networks, optimiser = step(networks, optimiser, gradient, jnp.float32(rate), own, due)
             if not due:
-                for old, new in zip(
-                    jax.tree.leaves(before), jax.tree.leaves(networks), strict=True
-                ):
-                    np.testing.assert_array_equal(old, new)
                 assert int(optimiser.updates) == update
+                assert jax.tree.all(jax.tree.map(np.array_equal, before, networks))
         weights = oracle.step(weights, gathered, rate, recipe.gradient_norm)
         for found, expected in zip(jax.tree.leaves(networks), weights, strict=True):
             np.testing.assert_allclose(found, expected, atol=2e-6)

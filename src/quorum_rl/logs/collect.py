@@ -118,7 +118,9 @@ def _roll(
             np.asarray(leaf)[: shape[0]]
             for leaf in (after.observation, after.reward, after.terminated, after.truncated)
         )
-        filled.observations[:, :, time + 1] = seen
+        # An ended episode keeps its last state: what its world does then may not be a number.
+        before = filled.observations[:, :, time]
+        filled.observations[:, :, time + 1] = np.where(going[..., None], seen, before)
         filled.rewards[:, :, time] = reward
         filled.length[going] = time + 1
         filled.terminated[going] = terminated[going]
