@@ -57,7 +57,10 @@ def advance(
     def reset_one(key: Key, params: ParamsT) -> Running[StateT]:
         return Running(*world.reset(jax.random.fold_in(key, 1), params))
 
-    after = jax.vmap(step_one, (0, 0, 0, axes))(keys, running.state, actions, params)
+    def step_some(some: tuple[Key, StateT, Array], own: ParamsT) -> Step[StateT]:
+        return jax.vmap(step_one, (0, 0, 0, axes))(*some, own)
+
+    after = _in_blocks(world, step_some, (keys, running.state, actions), params)
     done = after.terminated | after.truncated
 
     def restart(going_on: Running[StateT]) -> Running[StateT]:
@@ -79,6 +82,35 @@ def advance(
         truncated=after.truncated,
     )
     return running_on, transition
+
+
+def _in_blocks(
+    world: World[StateT, ParamsT],
+    step: Callable[[tuple[Key, StateT, Array], ParamsT], Step[StateT]],
+    copies: tuple[Key, StateT, Array],
+    params: ParamsT,
+) -> Step[StateT]:
+    """Step all copies; on a CPU, a world with long steps only as many as stay in the cache."""
+    count = copies[2].shape[0]
+    block = getattr(world, "copies_at_once", count)
+    if count <= block or jax.default_backend() != "cpu":
+        return step(copies, params)
+    fill = -count % block
+    blocks = -(-count // block)
+
+    def cut(leaf: Array) -> Array:
+        filled = jnp.concatenate([leaf, leaf[:fill]])
+        return filled.reshape(blocks, block, *leaf.shape[1:])
+
+    if params_axes(params) is None:
+        after = jax.lax.map(lambda some: step(some, params), jax.tree.map(cut, copies))
+    else:
+        cut_up = jax.tree.map(cut, (copies, params))
+        after = jax.lax.map(lambda some: step(*some), cut_up)
+    joined: Step[StateT] = jax.tree.map(
+        lambda leaf: leaf.reshape(blocks * block, *leaf.shape[2:])[:count], after
+    )
+    return joined
 
 
 def roll_out(
