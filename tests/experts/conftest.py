@@ -34,11 +34,11 @@ def recipe() -> Recipe:
 
 @pytest.fixture(scope="session")
 def trained(recipe: Recipe) -> Trained:
-    """Eight agents after 300 iterations each, without an interruption and in one wave."""
+    """Four agents after 300 iterations each, without an interruption and in one wave."""
     plan = Plan(
-        settings=4,
+        settings=2,
         candidates=2,
-        experts=6,
+        experts=3,
         total_steps=300 * recipe.steps_per_iteration,
         judging_episodes=4,
         learning_rates=(1e-3, 5e-4),

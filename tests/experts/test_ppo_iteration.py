@@ -29,7 +29,9 @@ STEPS, COPIES = 16, 4
 
 def tuning(number: int = 0, rate: float = 1e-3, slices: int = 1, **params: float) -> Tuning:
     made = WORLD.default_params().__class__(**{"time_limit": 12, **params})  # type: ignore[arg-type]
-    own = jax.tree.map(jnp.asarray, made)
+    own = jax.tree.map(
+        lambda value: np.asarray(value, np.int32 if isinstance(value, int) else np.float32), made
+    )
     return Tuning(jnp.float32(rate), jnp.int32(slices), own, jnp.int32(number))
 
 
@@ -252,7 +254,7 @@ def slopes_by_numpy(networks: Networks, recipe: Recipe, batch: Batch) -> list[An
 
 
 def test_the_loss_and_its_gradient_are_those_of_a_plain_one(recipe: Recipe, agent: Agent) -> None:
-    batch = random_batch(24, 0)
+    batch = random_batch(12, 0)
     value, gradient = jax.value_and_grad(loss)(agent.networks, recipe, batch)
     assert float(value) == pytest.approx(loss_by_numpy(agent.networks, recipe, batch), abs=1e-5)
     for found, expected in zip(
@@ -355,7 +357,8 @@ def test_an_epoch_gathered_whole_is_one_annealed_step_with_the_full_gradient(age
     batch = random_batch(recipe.steps_per_iteration, 1)
     third_of_four = agent._replace(iteration=jnp.int32(2))
     own = tuning(rate=0.01, slices=recipe.slices)
-    after = improve(recipe, third_of_four, own, batch, jax.random.key(0), jnp.int32(4))
+    run = jax.jit(partial(improve, recipe))
+    after = run(third_of_four, own, batch, jax.random.key(0), jnp.int32(4))
     gradient = [
         doubles(leaf) for leaf in jax.tree.leaves(jax.grad(loss)(agent.networks, recipe, batch))
     ]
@@ -379,9 +382,9 @@ def test_agents_with_different_tunings_learn_as_they_would_among_copies_of_thems
     ]
 
     def learned(own: list[Tuning]) -> Agent:
-        """Three iterations in the program of the trained population, made for eight agents."""
-        eight = [own[number % len(own)] for number in range(8)]
-        together: Any = placed(jax.tree.map(lambda *leaves: jnp.stack(leaves), *eight))
+        """Three iterations in the program of the trained population, made for four agents."""
+        four = [own[number % len(own)] for number in range(4)]
+        together: Any = placed(jax.tree.map(lambda *leaves: np.stack(leaves), *four))
         agents = _new_agents(WORLD, recipe)(together, jax.random.key(0))
         after, _ = _chunk(WORLD, recipe)(agents, together, jax.random.key(1), 0, 3, 10)
         made: Agent = after

@@ -1,7 +1,8 @@
 """Training a population: it learns, and neither stopping nor chunks nor waves change what.
 
-On a CPU, chunks and interruptions change no bit. Another number of agents per device (waves, or
-another number of devices) may round differently, and a chaotic training enlarges that slowly.
+On a CPU, chunks, interruptions and the company of other agents change no bit, as long as a device
+has the same number of agents. Another number of them may round differently, and training, which is
+chaotic, enlarges that: 1e-3 of a weight after 300 iterations.
 """
 
 from dataclasses import replace
@@ -96,26 +97,21 @@ def test_a_standing_can_be_gone_on_from_more_than_once(trained: Any) -> None:
 
 @pytest.fixture(scope="module")
 def in_waves(trained: Any) -> tuple[Any, Judged]:
-    """A short training of all agents in two waves, and what came of it."""
+    """A short training of twelve agents in three waves, and what came of it."""
     world, plan, recipe, seed, *_ = trained
-    short = replace(plan, total_steps=10 * recipe.steps_per_iteration)
+    short = replace(plan, settings=6, total_steps=10 * recipe.steps_per_iteration)
     made = (world, short, recipe, seed)
     return made, again(made, agents_per_wave=4)
 
 
-def test_waves_change_agents_and_their_returns_by_no_more_than_rounding(
-    in_waves: tuple[Any, Judged],
-) -> None:
+def test_other_waves_change_no_bit_of_agents_and_returns(in_waves: tuple[Any, Judged]) -> None:
     made, judged = in_waves
-    at_once = again(made)
-    for found, expected in zip(
-        jax.tree.leaves(judged.network), jax.tree.leaves(at_once.network), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(judged.returns, at_once.returns)
+    # Waves of three are filled up to four, so each of the two devices still has two agents.
+    assert_same(again(made, agents_per_wave=3), judged)
+    assert len(np.unique(judged.returns)) > 6
 
 
-@pytest.mark.parametrize("calls", [1, 3, 4])
+@pytest.mark.parametrize("calls", [1, 3, 6])
 def test_stopping_in_any_wave_and_going_on_changes_no_bit(
     in_waves: tuple[Any, Judged], tmp_path: Path, calls: int
 ) -> None:
@@ -138,8 +134,8 @@ def test_going_on_with_other_waves_finishes_the_one_under_way(
     in_waves: tuple[Any, Judged],
 ) -> None:
     made, judged = in_waves
-    standing = stopped_after(3, made, agents_per_wave=4)
-    assert_same(again(made, standing=standing, agents_per_wave=8), judged)
+    standing = stopped_after(5, made, agents_per_wave=4)
+    assert_same(again(made, standing=standing, agents_per_wave=3), judged)
 
 
 def test_seeds_may_be_large(in_waves: tuple[Any, Judged]) -> None:
