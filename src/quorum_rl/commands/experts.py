@@ -1,7 +1,7 @@
 """`quorum experts`: train a population, and look at one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -130,6 +130,8 @@ class Returns:
     """The floor to which experts are smoothed before they act; 0 for greedy ones."""
     episodes: int = 20
     """Episodes per expert."""
+    param: dict[str, float] = field(default_factory=dict)
+    """World parameters to change, such as --param time_limit 1000."""
     seed: int = 0
     """Another number, other episodes."""
     json: bool = False
@@ -150,7 +152,7 @@ class Returns:
         from quorum_rl.experts import load_population
 
         population = load_population(self.file)
-        returns = default_returns(population, self.episodes, self.p_min, self.seed)
+        returns = default_returns(population, self.episodes, self.p_min, self.seed, self.param)
         quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])
         facts = {
             "experts": len(returns),

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from quorum_rl import __version__
 from quorum_rl.commands.experts import Train
 from quorum_rl.commands.output import console
-from quorum_rl.envs import get_world
+from quorum_rl.envs import get_world, with_params
 from quorum_rl.errors import Interrupted
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.evaluation import population_returns
@@ -95,11 +95,15 @@ def _peak_memory() -> str:
 
 
 def default_returns(
-    population: Population, episodes: int, p_min: float, seed: int
+    population: Population,
+    episodes: int,
+    p_min: float,
+    seed: int,
+    overrides: dict[str, float] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Each expert's mean return on the default world, smoothed to the floor `p_min`."""
     world = get_world(str(population.origin["world"]))
-    params = world.default_params()
+    params = with_params(world, **(overrides or {}))
     same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
     found = population_returns(
         world, population.network, same, episodes=episodes, p_min=p_min, seed=seed
