@@ -130,6 +130,8 @@ class Row:
 
 
 SETUPS: Final = {
+    # The usual one for CartPole: four worlds, 128 steps, four minibatches, four epochs.
+    "usual": Setup(copies=4, roll_out_steps=128, epochs=4, slice_size=128),
     "long": Setup(copies=16, roll_out_steps=128, epochs=4, slice_size=512),
     "short": Setup(copies=16, roll_out_steps=64, epochs=2, slice_size=512),
     "SB3's defaults": Setup(
