@@ -182,8 +182,6 @@ class Agreement:
     """Where to draw the curve: .png or .svg."""
     trajectories: int = 200
     """How many trajectories are sampled."""
-    smoothing: Literal["greedy", "uniform mixture"] = "greedy"
-    """How the experts were smoothed when they acted."""
     seed: int = 0
     """Another number, other trajectories."""
     json: bool = False
@@ -198,15 +196,12 @@ class Agreement:
         if self.picture is not None:
             check_picture(self.picture)
         use_all_cores()
-        from quorum_rl.experts import load_population, mixed_with_uniform, smoothed
-        from quorum_rl.logs import open_demonstrations
+        from quorum_rl.experts import load_population
+        from quorum_rl.logs import as_they_acted, open_demonstrations
         from quorum_rl.logs.agreement import agreement_curve
 
         demonstrations = open_demonstrations(self.file)
-        experts: Any = load_population(self.experts)
-        if floor := demonstrations.declared.p_min:
-            rule = smoothed if self.smoothing == "greedy" else mixed_with_uniform
-            experts = rule(experts, floor)
+        experts = as_they_acted(load_population(self.experts), demonstrations)
         curve = agreement_curve(
             experts, demonstrations, trajectories=self.trajectories, seed=self.seed
         )
@@ -219,7 +214,8 @@ class Agreement:
         if self.picture is not None:
             from quorum_rl.report.pictures import draw_agreement
 
-            title = f"{demonstrations.declared.world}, floor {floor}"
+            declared = demonstrations.declared
+            title = f"{declared.world}, floor {declared.p_min}"
             save_picture(draw_agreement(curve, title), self.picture)
 
 

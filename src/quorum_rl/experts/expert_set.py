@@ -9,9 +9,9 @@ Three types say where in the flow a set stands:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import Probabilities, checked_floor, checked_observations
 
 EXPERTS_PER_CHUNK: Final = 256
+
+Policy: TypeAlias = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
 
 
 @runtime_checkable
@@ -146,6 +148,15 @@ class UnloggedExperts(ABC):
         return np.concatenate(
             [self.probabilities_of(slice(i, i + 1), own) for i, own in enumerate(observations)]
         )
+
+    def alone(self, number: int) -> Policy:
+        """One expert as a function of its states, for those who ask it again and again.
+
+        Shapes: `(rows, observation_size)` to `(rows, action_count)`.
+        """
+        return lambda observations: self.probabilities_of(slice(number, number + 1), observations)[
+            0
+        ]
 
     def smoothed(self, p_min: float) -> "UnloggedExperts":
         """Near-greedy versions of these experts; see `smoothing.smoothed`."""

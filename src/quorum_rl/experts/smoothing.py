@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.experts.checks import Probabilities, checked_floor
-from quorum_rl.experts.expert_set import UnloggedExperts, too_late_to_smooth
+from quorum_rl.experts.expert_set import Policy, UnloggedExperts, too_late_to_smooth
 
 Rule = Literal["greedy", "uniform mixture"]
 ArrayT = TypeVar("ArrayT", bound=Any)  # a NumPy or a JAX array
@@ -63,6 +63,10 @@ class SmoothedExperts(UnloggedExperts):
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)
+
+    def alone(self, number: int) -> Policy:
+        original = self.original.alone(number)
+        return lambda observations: RULES[self.rule](original(observations), self.p_min)
 
 
 def smoothed(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:

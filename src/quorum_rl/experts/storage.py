@@ -23,7 +23,8 @@ VERSION: Final = 1
 HEADER_KEY: Final = "quorum_rl.population"
 DTYPES: Final[dict[str, Any]] = {
     "F32": np.float32, "BF16": ml_dtypes.bfloat16, "I32": np.int32, "F64": np.float64,
-    "I64": np.int64, "BOOL": np.bool_, "U32": np.uint32,
+    "I64": np.int64, "BOOL": np.bool_, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
+    "I8": np.int8, "U8": np.uint8, "I16": np.int16, "U16": np.uint16,
 }  # fmt: skip
 
 Tensors = dict[str, npt.NDArray[Any]]

@@ -2,7 +2,7 @@
 
 from quorum_rl.logs.arrays import StepArrays, from_step_arrays, to_step_arrays
 from quorum_rl.logs.assemble import from_episodes, from_padded
-from quorum_rl.logs.collect import collect, collect_from_gymnasium
+from quorum_rl.logs.collect import as_they_acted, collect, collect_from_gymnasium
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
 from quorum_rl.logs.minari import read_minari, write_minari
 from quorum_rl.logs.native import open_demonstrations, save_demonstrations
@@ -17,6 +17,7 @@ __all__ = [
     "ReleaseSplit",
     "StepArrays",
     "TableColumns",
+    "as_they_acted",
     "collect",
     "collect_from_gymnasium",
     "from_episodes",

@@ -18,7 +18,15 @@ from quorum_rl.devices import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, checked
 from quorum_rl.envs.gymnasium_bridge import EnvSource, environment_sizes, play_episodes
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.experts import (
+    LoggedExperts,
+    SmoothedExperts,
+    UnloggedExperts,
+    mixed_with_uniform,
+    smoothed,
+)
+from quorum_rl.experts.expert_set import Policy
+from quorum_rl.experts.smoothing import RULES
 from quorum_rl.logs.assemble import from_episodes, from_padded
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
 
@@ -42,6 +50,8 @@ def collect(
     _check_fit(experts, world.spaces.observation_size, world.spaces.action_count, world.name)
     if trajectories < 1:
         raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
+    if np.ndim(params.time_limit):
+        raise QuorumError("collect was given a stack of settings: all experts act in one world.")
     horizon = int(params.time_limit)
     filled = _roll(experts, world, params, trajectories, horizon, seed)
     declared = Declared(
@@ -49,6 +59,7 @@ def collect(
         observation_size=world.spaces.observation_size,
         horizon=horizon,
         p_min=experts.p_min,
+        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else None,
         world=world.name,
         world_params=asdict(params),
         seed=seed,
@@ -189,6 +200,7 @@ def collect_from_gymnasium(
         observation_size=width,
         horizon=horizon,
         p_min=experts.p_min,
+        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else None,
         world=environment if isinstance(environment, str) else None,
         seed=seed,
     )
@@ -198,7 +210,7 @@ def collect_from_gymnasium(
         for number, child in enumerate(children)
         for episode in play_episodes(
             environment,
-            partial(_acting, experts, number),
+            partial(_drawn_from, experts.alone(number)),
             episodes=trajectories,
             copies=trajectories,
             seed=child.generate_state(4).tolist(),
@@ -217,15 +229,32 @@ def collect_from_gymnasium(
     return demonstrations, LoggedExperts(experts)
 
 
-def _acting(
-    experts: UnloggedExperts,
-    number: int,
-    observations: npt.NDArray[np.float32],
-    rng: np.random.Generator,
+def _drawn_from(
+    policy: Policy, observations: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> npt.NDArray[np.int32]:
-    """What expert `number` does in each row, drawn."""
-    probabilities = experts.probabilities_of(slice(number, number + 1), observations)[0]
-    return drawn(probabilities, rng.random(len(observations)))
+    """What an expert does in each row, drawn."""
+    return drawn(policy(observations), rng.random(len(observations)))
+
+
+def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> LoggedExperts:
+    """The experts whose originals are `experts`, smoothed just as the logs say they were.
+
+    For experts and logs that come from files. That they belong together is the caller's promise.
+
+    Raises:
+        QuorumError: if the logs name a rule that this version does not know, or do not fit.
+    """
+    declared = demonstrations.declared
+    _check_fit(experts, declared.observation_size, declared.action_count, "the log")
+    if declared.smoothing is None:
+        return LoggedExperts(experts)
+    if declared.smoothing not in RULES or declared.p_min is None:
+        raise QuorumError(
+            f"the log names the smoothing {declared.smoothing!r}, which this version of Quorum "
+            f"does not know: it knows {', '.join(RULES)}."
+        )
+    rule = smoothed if declared.smoothing == "greedy" else mixed_with_uniform
+    return LoggedExperts(rule(experts, declared.p_min))
 
 
 def _check_fit(experts: UnloggedExperts, width: int, actions: int, where: str) -> None:

@@ -25,7 +25,8 @@ class Declared:
     """The public facts of a set of demonstrations: said by its owner, never measured from it.
 
     `horizon` is the time limit under which the experts acted; `p_min` the floor under every
-    probability of the policies that acted, None where nobody promises one.
+    probability of the policies that acted, None where nobody promises one; `smoothing` the rule by
+    which they reached it before they acted, None if they were not changed.
 
     Raises:
         QuorumError: for a count below one, or a floor that `action_count` actions cannot have.
@@ -35,6 +36,7 @@ class Declared:
     observation_size: int
     horizon: int
     p_min: float | None = None
+    smoothing: str | None = None
     world: str | None = None
     world_params: Mapping[str, float] = field(default_factory=dict)
     seed: int | None = field(default=None, repr=False)

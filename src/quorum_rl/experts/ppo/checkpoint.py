@@ -9,6 +9,7 @@ import numpy as np
 
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.ppo.agent import Recipe
 from quorum_rl.experts.ppo.training import Judged, Standing, shape_of_agents
 from quorum_rl.experts.storage import map_tensors, write_tensors
@@ -61,17 +62,10 @@ def load_standing(
     }
     judged = agents = None
     if parts["judged"]:
-        network = tuple((0, 0) for _ in range(about["layers"]))
-        structure = jax.tree.structure((network, 0))
-        layers, returns = jax.tree.unflatten(structure, parts["judged"])
-        judged = Judged(_layers(layers), returns)
+        leaf: Any = 0
+        like = Judged(tuple(Layer(leaf, leaf) for _ in range(about["layers"])), leaf)
+        judged = jax.tree.unflatten(jax.tree.structure(like), parts["judged"])
     if parts["agents"]:
         shape = shape_of_agents(world, recipe, len(parts["agents"][0]))
         agents = jax.tree.unflatten(jax.tree.structure(shape), parts["agents"])
     return Standing(judged, agents, about["iteration"], about["under_way"])
-
-
-def _layers(pairs: Any) -> Any:
-    from quorum_rl.experts.networks import Layer
-
-    return tuple(Layer(*pair) for pair in pairs)
