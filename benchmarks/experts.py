@@ -144,9 +144,9 @@ def measure_ours(setup: Setup) -> Measured:
     """Train a population with Quorum, one agent for each of as many settings of CartPole."""
     import jax
 
-    from quorum_rl.devices import use_all_cores
+    from quorum_rl.devices import prepare
 
-    use_all_cores()
+    prepare()
     from quorum_rl.envs import get_world
     from quorum_rl.experts.ppo.agent import Recipe
     from quorum_rl.experts.ppo.plan import Plan, tunings

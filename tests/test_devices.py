@@ -76,11 +76,20 @@ made = {
 
 ALL_CORES = """
 import os
-from quorum_rl.devices import use_all_cores
-use_all_cores()
+from quorum_rl.devices import prepare
+prepare()
 import jax
 assert len(jax.devices()) == len(os.sched_getaffinity(0)), jax.devices()
-use_all_cores()  # too late to change anything, and no error
+assert os.environ["XLA_FLAGS"].endswith("--xla_gpu_deterministic_ops=true")
+prepare()  # too late to change anything, and no error
+"""
+
+FAST = """
+import os
+from quorum_rl.devices import prepare
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
+prepare(fast=True)
+assert os.environ["XLA_FLAGS"] == "--xla_force_host_platform_device_count=1"
 """
 
 
@@ -90,6 +99,10 @@ def run(program: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_a_user_who_asks_for_speed_keeps_their_own_flags() -> None:
+    run(FAST)
 
 
 def test_one_device_and_two_give_the_same_answers_and_logs(tmp_path: Path) -> None:

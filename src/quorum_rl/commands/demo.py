@@ -23,12 +23,12 @@ class Demo:
     """Another number, another demo."""
 
     def run(self) -> None:
-        from quorum_rl.devices import use_all_cores
+        from quorum_rl.devices import prepare
 
         if self.out.exists() and not self.out.is_dir():
             raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
         self.out.mkdir(parents=True, exist_ok=True)
-        use_all_cores()
+        prepare()
         self._worlds()
         self._experts()
 

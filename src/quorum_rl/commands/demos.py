@@ -43,12 +43,12 @@ class Collect:
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.devices import use_all_cores
+        from quorum_rl.devices import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
-        use_all_cores()
+        prepare()
         from quorum_rl.experts import load_population, mixed_with_uniform, smoothed
         from quorum_rl.logs import save_demonstrations
 
@@ -190,12 +190,12 @@ class Agreement:
     """I know that the result is not private and must not be published about real experts."""
 
     def run(self) -> None:
-        from quorum_rl.devices import use_all_cores
+        from quorum_rl.devices import prepare
 
         require_diagnostics(self.diagnostics_not_private, "the agreement of the experts")
         if self.picture is not None:
             check_picture(self.picture)
-        use_all_cores()
+        prepare()
         from quorum_rl.experts import load_population
         from quorum_rl.logs import as_they_acted, open_demonstrations
         from quorum_rl.logs.agreement import agreement_curve
