@@ -154,6 +154,21 @@ def test_demonstrations_go_from_collecting_to_a_table_and_back(
     assert shown["seed"] is None
 
 
+def test_demonstrations_go_to_minari_and_back(
+    experts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("minari", reason="Minari is an optional extra")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    demos, again = str(tmp_path / "d.arrow"), str(tmp_path / "again.arrow")
+    main(["demos", "collect", str(experts_file), "--out", demos, "--trajectories", "2"])
+    main(["demos", "export", demos, "--out", "minari:cartpole/experts-v0"])
+    main(["demos", "import", "minari:cartpole/experts-v0", "--out", again, "--actions", "2",
+          "--observations", "4", "--horizon", "200"])  # fmt: skip
+    first, second = open_demonstrations(demos), open_demonstrations(again)
+    assert (first.columns.observations == second.columns.observations).all()
+    assert (first.episodes.expert == second.episodes.expert).all()
+
+
 def test_agreement_is_drawn_when_the_user_accepts_that_it_is_not_private(
     experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

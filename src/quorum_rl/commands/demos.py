@@ -11,6 +11,8 @@ from quorum_rl.commands.experts import require_diagnostics
 from quorum_rl.commands.output import check_new_file, check_picture, console, save_picture
 from quorum_rl.errors import QuorumError
 
+MINARI = "minari:"
+
 
 @dataclass(frozen=True)
 class Collect:
@@ -105,16 +107,17 @@ class Show:
 
 @dataclass(frozen=True)
 class Import:
-    """Bring your own logs: a Parquet or CSV table with one row per transition.
+    """Bring your own logs: a Parquet or CSV table with one row per transition, or a Minari dataset.
 
     Columns: expert, episode, step, observation_0 … (or observation, a list), action, reward,
-    terminated, truncated; next_observation_… where you have them.
+    terminated, truncated; next_observation_… where you have them. A Minari dataset has the expert
+    of an episode in its metadata.
 
-    Example: quorum demos import logs.parquet --actions 4 --horizon 200 --out logs.arrow
+    Example: quorum demos import logs.parquet --actions 4 --observations 6 --horizon 200 --out logs.arrow
     """
 
-    table: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")]
-    """The .parquet or .csv file."""
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    """The .parquet or .csv file, or minari:NAME for a Minari dataset on this machine."""
     out: Path
     """The file to write, Arrow."""
     actions: int
@@ -129,7 +132,7 @@ class Import:
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.logs import Declared, read_table, save_demonstrations
+        from quorum_rl.logs import Declared, read_minari, read_table, save_demonstrations
 
         check_new_file(self.out, overwrite=self.overwrite)
         declared = Declared(
@@ -138,29 +141,36 @@ class Import:
             horizon=self.horizon,
             p_min=self.p_min,
         )
-        save_demonstrations(read_table(self.table, declared), self.out)
+        if self.source.startswith(MINARI):
+            demonstrations = read_minari(self.source.removeprefix(MINARI), declared)
+        else:
+            demonstrations = read_table(Path(self.source), declared)
+        save_demonstrations(demonstrations, self.out)
         console().print(f"imported: {self.out}")
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write demonstrations as a Parquet or CSV table.
+    """Write demonstrations as a Parquet or CSV table, or as a Minari dataset.
 
     Example: quorum demos export cartpole.arrow --out cartpole.parquet
     """
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A file of demonstrations."""
-    out: Path
-    """The .parquet or .csv file to write."""
+    out: str
+    """The .parquet or .csv file to write, or minari:NAME for a new Minari dataset."""
     overwrite: bool = False
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.logs import open_demonstrations, write_table
+        from quorum_rl.logs import open_demonstrations, write_minari, write_table
 
-        check_new_file(self.out, overwrite=self.overwrite)
-        write_table(open_demonstrations(self.file), self.out)
+        if self.out.startswith(MINARI):
+            write_minari(open_demonstrations(self.file), self.out.removeprefix(MINARI))
+        else:
+            check_new_file(Path(self.out), overwrite=self.overwrite)
+            write_table(open_demonstrations(self.file), Path(self.out))
         console().print(f"exported: {self.out}")
 
 
