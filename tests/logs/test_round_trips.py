@@ -41,7 +41,9 @@ def ragged(draw: st.DrawFn) -> Demonstrations:
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     ends = rng.integers(1, 4, len(lengths))
     return from_episodes(
-        Declared(actions, size, 7, p_min=None, world="W", world_params={"g": 1.5}, seed=3),
+        Declared(
+            actions, size, 7, p_min=None, world="W", world_params={"g": 1.5}, reproducible=True
+        ),
         expert=experts,
         length=lengths,
         observations=rng.normal(size=(sum(lengths) + len(lengths), size)).astype(np.float32),

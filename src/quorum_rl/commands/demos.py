@@ -113,7 +113,8 @@ class Import:
     terminated, truncated; next_observation_… where you have them. A Minari dataset has the expert
     of an episode in its metadata.
 
-    Example: quorum demos import logs.parquet --actions 4 --observations 6 --horizon 200 --out logs.arrow
+    Example: quorum demos import logs.parquet --actions 4 --observations 6 --horizon 200
+    --out logs.arrow
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]

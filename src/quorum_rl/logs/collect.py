@@ -32,6 +32,8 @@ from quorum_rl.logs.demonstrations import Declared, Demonstrations
 
 Array = jax.Array
 
+UNCHANGED = "none"  # the smoothing of experts that acted as they are
+
 
 def collect(
     experts: UnloggedExperts,
@@ -59,10 +61,10 @@ def collect(
         observation_size=world.spaces.observation_size,
         horizon=horizon,
         p_min=experts.p_min,
-        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else None,
+        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED,
         world=world.name,
         world_params=asdict(params),
-        seed=seed,
+        reproducible=seed is not None,
     )
     everyone = len(experts) * trajectories
     demonstrations = from_padded(
@@ -200,9 +202,9 @@ def collect_from_gymnasium(
         observation_size=width,
         horizon=horizon,
         p_min=experts.p_min,
-        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else None,
+        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED,
         world=environment if isinstance(environment, str) else None,
-        seed=seed,
+        reproducible=seed is not None,
     )
     children = np.random.SeedSequence(seed).spawn(len(experts))
     played = [

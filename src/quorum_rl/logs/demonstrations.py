@@ -26,10 +26,15 @@ class Declared:
 
     `horizon` is the time limit under which the experts acted; `p_min` the floor under every
     probability of the policies that acted, None where nobody promises one; `smoothing` the rule by
-    which they reached it before they acted, None if they were not changed.
+    which they reached it before they acted, "none" if they acted unchanged, None where nobody
+    says. An episode may be truncated before the horizon only where the owner declares that this
+    followed a public rule of state, action and time (`early_truncation_is_public`); a log cut
+    short by an expert or a logger would break the guarantee. `reproducible` marks logs drawn from
+    a fixed seed: whoever knows it can draw them again.
 
     Raises:
-        QuorumError: for a count below one, or a floor that `action_count` actions cannot have.
+        QuorumError: for a count below one, a floor that `action_count` actions cannot have, or a
+            parameter of the world that is no number.
     """
 
     action_count: int
@@ -39,7 +44,8 @@ class Declared:
     smoothing: str | None = None
     world: str | None = None
     world_params: Mapping[str, float] = field(default_factory=dict)
-    seed: int | None = field(default=None, repr=False)
+    early_truncation_is_public: bool = False
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         for name in ("action_count", "observation_size", "horizon"):
@@ -51,6 +57,9 @@ class Declared:
                 f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "
                 f"lies between 0 and {1 / self.action_count:.6g}."
             )
+        for name, number in self.world_params.items():
+            if not isinstance(number, int | float | np.number):
+                raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
 
 
 class Columns(NamedTuple):
