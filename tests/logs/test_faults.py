@@ -1,6 +1,7 @@
 """Every fault in a log is refused with a message that says where it is and what to do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from quorum_rl.logs import (
     StepArrays,
     TableColumns,
     from_episodes,
+    from_padded,
     from_step_arrays,
     open_demonstrations,
     read_table,
@@ -79,9 +81,14 @@ FAULTS: dict[str, tuple[list[str], str]] = {
         "row 6: this row follows the end of its episode, in .*row 5",
     ),
     "an episode cut short": (without(7), "row 6: the episode stops here neither terminated nor"),
-    "a lone truncated step": (
+    "a step truncated early": (
         replaced(4, "1,1,0,2.0,1.0,0,1,false,true"),
-        "row 4: a truncated episode of one step is of no use without its next observation",
+        "row 4: the episode is truncated after 1 steps, but the declared horizon is 4: declare the "
+        "time limit .* declare early_truncation_is_public",
+    ),
+    "an episode truncated early": (
+        replaced(7, "2,0,2,4.0,2.0,0,1,false,true"),
+        "row 7: the episode is truncated after 3 steps, but the declared horizon is 4",
     ),
     "no row": ([], "there is no row; give at least one episode"),
 }
@@ -107,6 +114,39 @@ def test_a_faulty_csv_is_refused_with_file_and_row(tmp_path: Path, fault: str) -
 def test_an_episode_longer_than_the_declared_horizon_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match=r"row 3: an episode of 3 steps exceeds .* horizon of 2"):
         read_csv(tmp_path, list(GOOD), Declared(2, 2, horizon=2))
+
+
+def test_an_early_truncation_is_read_if_its_rule_is_declared_public(tmp_path: Path) -> None:
+    public = replace(DECLARED, early_truncation_is_public=True)
+    lines = replaced(7, "2,0,2,4.0,2.0,0,1,false,true")
+    assert read_csv(tmp_path, lines, public).episodes.length.tolist() == [3, 1, 2]
+    both = replaced(7, "2,0,2,4.0,2.0,0,1,true,true")  # a public termination came as well
+    assert read_csv(tmp_path, both).episodes.length.tolist() == [3, 1, 3]
+    lone = replaced(4, "1,1,0,2.0,1.0,0,1,false,true")
+    with pytest.raises(QuorumError, match="row 4: a truncated episode of one step is of no use"):
+        read_csv(tmp_path, lone, public)
+
+
+@pytest.mark.parametrize("successors", [False, True])
+def test_the_time_limit_is_what_was_acted_not_what_is_left_without_successors(
+    successors: bool,
+) -> None:
+    """Three steps and a timeout: the limit is 3, though 2 steps remain without a successor."""
+    arrays = StepArrays(
+        observations=np.zeros((3, 2)),
+        actions=np.zeros(3, int),
+        rewards=np.zeros(3),
+        terminals=np.zeros(3),
+        timeouts=np.array([0, 0, 1]),
+        experts=np.zeros(3, int),
+        next_observations=np.zeros((3, 2)) if successors else None,
+    )
+    in_time = from_step_arrays(arrays, Declared(2, 2, horizon=3))
+    assert in_time.episodes.length.tolist() == [3 if successors else 2]
+    with pytest.raises(
+        QuorumError, match=r"step arrays, row 3: .* truncated after 3 steps, but .* horizon is 4"
+    ):
+        from_step_arrays(arrays, DECLARED)
 
 
 def test_without_a_truncated_column_an_episode_short_of_the_horizon_must_terminate(
@@ -222,7 +262,7 @@ def test_a_parquet_file_is_no_native_file_and_csv_does_not_say_what_is_declared(
     write_table(log, tmp_path / "log.csv")
     with pytest.raises(QuorumError, match="import a table with read_table"):
         open_demonstrations(tmp_path / "log.parquet")
-    with pytest.raises(QuorumError, match="does not say what is declared: give `declared`"):
+    with pytest.raises(QuorumError, match=r"does not say what is declared: give .* horizon, and"):
         read_table(tmp_path / "log.csv")
 
 
@@ -270,6 +310,10 @@ def test_faulty_step_arrays_are_refused(fault: str) -> None:
         ({"observations": np.zeros((6, 1))}, "observations have shape"),
         ({"actions": [0, 0, 2, 0]}, "step 2: the action is 2"),
         ({"terminated": [1, 0]}, "episode 1 ends neither terminated nor truncated"),
+        (
+            {"terminated": [1, 0], "truncated": [0, 1]},
+            "episode 1: the episode is truncated after 2 steps, but the declared horizon is 4",
+        ),
     ],
 )
 def test_faulty_episodes_are_refused(change: dict[str, Any], message: str) -> None:
@@ -285,6 +329,22 @@ def test_faulty_episodes_are_refused(change: dict[str, Any], message: str) -> No
     assert len(from_episodes(DECLARED, **arrays)) == 2
     with pytest.raises(QuorumError, match=message):
         from_episodes(DECLARED, **(arrays | change))
+
+
+def test_padded_episodes_truncated_early_are_refused() -> None:
+    arrays: dict[str, Any] = {
+        "expert": [5, 1],
+        "length": [2, 1],
+        "observations": np.zeros((2, 3, 2)),
+        "actions": np.zeros((2, 2), int),
+        "rewards": np.zeros((2, 2)),
+        "terminated": [0, 0],
+        "truncated": [1, 1],
+    }
+    with pytest.raises(QuorumError, match="episode 1: the episode is truncated after 1 steps"):
+        from_padded(Declared(2, 2, horizon=2), **arrays)
+    public = Declared(2, 2, horizon=2, early_truncation_is_public=True)
+    assert from_padded(public, **arrays).episodes.length.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

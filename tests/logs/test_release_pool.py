@@ -75,6 +75,11 @@ def test_pool_and_training_are_views_with_the_same_experts() -> None:
         assert np.shares_memory(part.columns.observations, whole.columns.observations)
 
 
+def test_a_part_that_may_be_empty_can_lack_experts() -> None:
+    pool, training = split_release_pool(numbered([3, 2]), per_expert=2, training_minimum=0)
+    assert (pool.experts.tolist(), training.experts.tolist()) == ([0, 1], [0])
+
+
 def test_no_expert_left_is_no_error_because_their_number_is_private() -> None:
     pool, training = split_release_pool(numbered([2, 3]), per_expert=5)
     for part in (pool, training):

@@ -4,6 +4,7 @@ import mmap
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,13 @@ def ragged(draw: st.DrawFn) -> Demonstrations:
     ends = rng.integers(1, 4, len(lengths))
     return from_episodes(
         Declared(
-            actions, size, 7, p_min=None, world="W", world_params={"g": 1.5}, reproducible=True
+            actions,
+            size,
+            horizon=7,
+            world="W",
+            world_params={"g": 1.5},
+            early_truncation_is_public=True,
+            reproducible=True,
         ),
         expert=experts,
         length=lengths,
@@ -123,7 +130,11 @@ def test_minari_gives_back_the_same(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     write_minari(log, "cartpole/experts-v0")
     assert_same(log, read_minari("cartpole/experts-v0"))
-    assert_same(log, read_minari("cartpole/experts-v0", log.declared))
+    assert_same(log, read_minari("cartpole/experts-v0", Declared(2, 4, log.declared.horizon)))
+    with pytest.raises(
+        QuorumError, match=r"experts-v0' was exported with p_min 0\.02, but p_min 0\.1 is declared"
+    ):
+        read_minari("cartpole/experts-v0", replace(log.declared, p_min=0.1))
     theirs = minari.load_dataset("cartpole/experts-v0")
     assert list(minari.list_local_datasets()) == ["cartpole/experts-v0"]
     assert theirs.total_steps == log.transition_count
@@ -156,16 +167,67 @@ def test_a_minari_dataset_of_others_needs_an_expert_for_every_episode(
                 break
     with pytest.warns(UserWarning, match="is set to None"):
         dataset = collector.create_dataset("theirs-v0")
-    with pytest.raises(QuorumError, match="not written by Quorum: give `declared`"):
+    with pytest.raises(QuorumError, match="'theirs-v0' does not say what is declared: give"):
         read_minari("theirs-v0")
     with pytest.raises(QuorumError, match="episode 0: its metadata has no 'expert'"):
         read_minari("theirs-v0", declared)
     dataset.storage.update_episode_metadata([{"doctor": name} for name in ("b", "a", "b")])
+    with pytest.raises(
+        QuorumError,
+        match=r"'theirs-v0', episode 1, step 19: the episode is truncated after 20 steps, but the "
+        r"declared horizon is 21: declare the time limit .* early_truncation_is_public",
+    ):
+        read_minari("theirs-v0", replace(declared, horizon=21), expert_key="doctor")
     demonstrations = read_minari("theirs-v0", declared, expert_key="doctor")
     assert demonstrations.episodes.expert.tolist() == [0, 1, 1]
     for ours, index in zip(demonstrations, (1, 0, 2), strict=True):
         np.testing.assert_array_equal(ours.observations, dataset[index].observations)
         np.testing.assert_array_equal(ours.actions, dataset[index].actions)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"action_count": 3}, "action_count 2, but action_count 3 is declared"),
+        ({"observation_size": 5}, "observation_size 4, but observation_size 5 is declared"),
+        ({"horizon": 21}, "horizon 20, but horizon 21 is declared"),
+        ({"p_min": 0.05}, "p_min 0.02, but p_min 0.05 is declared"),
+        ({"smoothing": "uniform"}, "smoothing greedy, but smoothing uniform is declared"),
+        ({"world": "Acrobot"}, "world CartPole, but world Acrobot is declared"),
+    ],
+)
+def test_declaring_other_than_the_file_says_is_refused(
+    log: Demonstrations, tmp_path: Path, facts: dict[str, Any], message: str
+) -> None:
+    smoothed = replace(log.declared, smoothing="greedy")
+    write_table(Demonstrations(smoothed, log.columns, log.episodes), tmp_path / "log.parquet")
+    assert read_table(tmp_path / "log.parquet", smoothed).declared == smoothed
+    with pytest.raises(QuorumError, match=r"log\.parquet' was exported with " + message):
+        read_table(tmp_path / "log.parquet", replace(smoothed, **facts))
+
+
+def test_what_the_file_says_holds_and_the_reader_adds_what_it_leaves_open(
+    log: Demonstrations, tmp_path: Path
+) -> None:
+    path, public = tmp_path / "log.parquet", Declared(2, 4, 20)
+    write_table(log, path)
+    assert read_table(path, public).declared == log.declared
+    public_ends = replace(public, early_truncation_is_public=True)
+    added = replace(log.declared, early_truncation_is_public=True)
+    assert read_table(path, public_ends).declared == added
+
+    write_table(Demonstrations(public, log.columns, log.episodes), path)
+    promised = replace(public, p_min=0.1, smoothing="greedy", world="CartPole")
+    assert read_table(path, promised).declared == promised
+
+
+def test_a_floor_cannot_be_declared_for_experts_that_acted_without_one(
+    log: Demonstrations, tmp_path: Path
+) -> None:
+    unchanged = replace(log.declared, p_min=None, smoothing="none")
+    write_table(Demonstrations(unchanged, log.columns, log.episodes), tmp_path / "log.parquet")
+    with pytest.raises(QuorumError, match=r"exported with p_min None, but p_min 0\.02 is declared"):
+        read_table(tmp_path / "log.parquet", log.declared)
 
 
 def test_an_open_file_is_mapped_into_memory_and_not_read(

@@ -7,7 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes, Integers
+from quorum_rl.logs.demonstrations import (
+    Columns,
+    Declared,
+    Demonstrations,
+    Episodes,
+    Flags,
+    Integers,
+)
 
 CHUNK = 1 << 20  # rows looked at together, so that checking 60 million of them stays small
 
@@ -29,7 +36,8 @@ def from_episodes(
     the state after its last step; `actions` and `rewards` (steps,); the others (episodes,).
 
     Raises:
-        QuorumError: for a value that is not finite, an action out of range, shapes that differ.
+        QuorumError: for a value that is not finite, an action out of range, shapes that differ, an
+            episode truncated before the horizon without a declared public rule.
     """
     columns = Columns(
         as_floats(observations), as_actions(actions, declared, _step), as_floats(rewards)
@@ -44,14 +52,18 @@ def from_episodes(
             f"not {len(columns.observations)} and {len(columns.actions)}: "
             "give every episode the observation after its last step."
         )
-    return arrange(
+    ended = np.asarray(terminated, dtype=np.bool_)
+    cut = np.asarray(truncated, dtype=np.bool_)
+    demonstrations = arrange(
         declared,
         columns,
         expert=np.asarray(expert, dtype=np.int64),
         length=lengths,
-        terminated=np.asarray(terminated, dtype=np.bool_),
-        truncated=np.asarray(truncated, dtype=np.bool_),
+        terminated=ended,
+        truncated=cut,
     )
+    check_truncations(declared, lengths, ended, cut, lambda episode: f"episode {episode}")
+    return demonstrations
 
 
 def from_padded(
@@ -91,10 +103,14 @@ def arrange(
     *,
     expert: Integers,
     length: Integers,
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
+    terminated: Flags,
+    truncated: Flags,
 ) -> Demonstrations:
-    """Sort checked episodes by expert; the columns stay where they are."""
+    """Sort checked episodes by expert; the columns stay where they are.
+
+    Does not look at when episodes were truncated: a reader that had to drop a last step has checked
+    the length before that.
+    """
     first_step = np.cumsum(length) - length
     in_order = Episodes(
         expert=expert,
@@ -108,6 +124,35 @@ def arrange(
         raise QuorumError("expert, length, terminated and truncated differ in length.")
     order = np.argsort(expert, kind="stable")
     return Demonstrations(declared, columns, in_order.chosen(order))
+
+
+def check_truncations(
+    declared: Declared,
+    length: Integers,
+    terminated: Flags,
+    truncated: Flags,
+    place: Callable[[int], str],
+) -> None:
+    """Find episodes that were truncated, and not terminated, before the declared horizon.
+
+    The guarantee needs ends that follow a public rule of state, action and time. The time limit is
+    one; of any other only the owner of the logs can say so. `length` is what was acted, before a
+    reader drops anything. Shapes: (episodes,).
+
+    Raises:
+        QuorumError: naming the place of the first one, unless such a rule is declared.
+    """
+    if declared.early_truncation_is_public:
+        return
+    early = np.flatnonzero(truncated & ~terminated & (length != declared.horizon))
+    if len(early):
+        episode = int(early[0])
+        raise QuorumError(
+            f"{place(episode)}: the episode is truncated after {length[episode]} steps, but the "
+            f"declared horizon is {declared.horizon}: declare the time limit under which the "
+            "experts acted or, if a public rule of state, action and time ended it, declare "
+            "early_truncation_is_public."
+        )
 
 
 def as_floats(values: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs.assemble import as_actions, as_floats, check_finite, from_episodes
+from quorum_rl.logs.assemble import (
+    as_actions,
+    as_floats,
+    check_finite,
+    check_truncations,
+    from_episodes,
+)
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.native import declared_from_json, declared_to_json
-
-METADATA_KEY = "quorum_rl.demonstrations"
+from quorum_rl.logs.embedded import settled
+from quorum_rl.logs.native import METADATA_KEY, declared_to_json
 
 
 def read_minari(
@@ -28,7 +33,7 @@ def read_minari(
 
     The expert of an episode is the entry `expert_key` of its metadata, an integer or a string
     (strings are numbered in their sorted order). `declared` may be left out for a dataset that
-    `write_minari` made.
+    `write_minari` made; if it is given, it must not contradict what the dataset says.
 
     Raises:
         QuorumError: naming the dataset, the episode and the fix.
@@ -38,7 +43,10 @@ def read_minari(
         dataset = minari.load_dataset(dataset_id)
     except (FileNotFoundError, ValueError) as error:
         raise QuorumError(f"Minari dataset {dataset_id!r} cannot be read: {error}") from error
-    known = declared or _declared_in(dataset)
+    embedded = dataset.storage.metadata.get(METADATA_KEY.decode())
+    known = settled(
+        declared, None if embedded is None else embedded.encode(), f"Minari dataset {dataset.id!r}"
+    )
     _check_spaces(dataset, known)
     experts = _experts(dataset, expert_key)
     episodes = [_checked(dataset, episode, known) for episode in _episodes(dataset)]
@@ -103,7 +111,7 @@ def _write_storage(
         {
             "dataset_id": dataset_id,
             "minari_version": minari.__version__,
-            METADATA_KEY: declared_to_json(declared).decode(),
+            METADATA_KEY.decode(): declared_to_json(declared).decode(),
         }
     )
     storage.update_episodes(
@@ -145,15 +153,6 @@ def _minari() -> Any:
             f"Minari is not installed ({error}): pip install 'quorum-rl[minari]'."
         ) from error
     return minari
-
-
-def _declared_in(dataset: Any) -> Declared:
-    metadata = dataset.storage.metadata.get(METADATA_KEY)
-    if metadata is None:
-        raise QuorumError(
-            f"Minari dataset {dataset.id!r} was not written by Quorum: give `declared`."
-        )
-    return declared_from_json(metadata.encode())
 
 
 def _check_spaces(dataset: Any, declared: Declared) -> None:
@@ -232,4 +231,11 @@ def _checked(dataset: Any, episode: Any, declared: Declared) -> Any:
             f"{place(int(np.flatnonzero(ended)[0]) + 1)}: this step follows the end of its "
             "episode: split the episode or correct the flag."
         )
+    check_truncations(
+        declared,
+        np.array([length]),
+        np.asarray(episode.terminations[-1:], np.bool_),
+        np.asarray(episode.truncations[-1:], np.bool_),
+        lambda _: place(length - 1),
+    )
     return episode

@@ -13,7 +13,12 @@ from quorum_rl.logs.demonstrations import Demonstrations
 
 
 class ReleaseSplit(NamedTuple):
-    """The episodes of stage 1 and those of stage 2; both have the same experts."""
+    """The episodes of stage 1 and those of stage 2.
+
+    Both have the same experts if `per_expert` and `training_minimum` were at least 1; a part that
+    was allowed to have 0 episodes of an expert may lack it. An expert keeps its identity in both:
+    in collected logs that is its index in the expert set, however many experts were left out.
+    """
 
     pool: Demonstrations
     training: Demonstrations

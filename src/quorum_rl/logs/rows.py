@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs.assemble import arrange, as_actions, check_finite
+from quorum_rl.logs.assemble import arrange, as_actions, check_finite, check_truncations
 from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Flags, Floats, Integers
 
 SUCCESSOR_TOLERANCE = 1e-4  # a text file may have rounded one of the two
@@ -125,7 +125,10 @@ def _check_steps(
 def _check_ends(
     rows: Rows, last: Integers, length: Integers, declared: Declared, place: Place
 ) -> Flags:
-    """Only the last step of an episode ends it, and it does; gives `truncated` per episode."""
+    """Only the last step of an episode ends it, and it does; gives `truncated` per episode.
+
+    Lengths are judged here, before the last step of a truncated episode may be dropped.
+    """
     too_long = np.flatnonzero(length > declared.horizon)
     if len(too_long):
         episode = int(too_long[0])
@@ -151,6 +154,9 @@ def _check_ends(
             f"{place(int(last[cut[0]]))}: the episode stops here neither terminated nor truncated: "
             "leave out logs that were cut short, since their end would tell on the expert."
         )
+    check_truncations(
+        declared, length, rows.terminated[last], truncated, lambda one: place(int(last[one]))
+    )
     return truncated
 
 

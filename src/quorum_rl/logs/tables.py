@@ -17,7 +17,8 @@ import pyarrow.parquet
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import replacing
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.native import METADATA_KEY, declared_from_json, declared_to_json
+from quorum_rl.logs.embedded import settled
+from quorum_rl.logs.native import METADATA_KEY, declared_to_json
 from quorum_rl.logs.rows import Rows, from_rows
 
 BATCH = 1 << 19  # transitions written together
@@ -51,7 +52,8 @@ def read_table(
     """Import a Parquet or CSV file of transitions, its rows in any order.
 
     Experts and episodes may be named by integers, which order them, or by strings, which are
-    numbered in their sorted order. `declared` may be left out for a Parquet file Quorum wrote.
+    numbered in their sorted order. `declared` may be left out for a Parquet file Quorum wrote;
+    if it is given, it must not contradict what the file says.
     What happens when next observations are absent is said in `quorum_rl.logs.rows`.
 
     Raises:
@@ -61,7 +63,8 @@ def read_table(
     if not file.is_file():
         raise QuorumError(f"table {str(path)!r}: there is no such file.")
     table = _read_parquet(file) if _is_parquet(file) else _read_csv(file, columns)
-    known = declared or _declared_in(file, table)
+    embedded = (table.schema.metadata or {}).get(METADATA_KEY)
+    known = settled(declared, embedded, repr(str(file)))
     if table.num_rows == 0:
         raise QuorumError(f"{str(file)!r}: there is no row; give at least one episode.")
     return from_rows(_rows(_Reader(file, table), known, columns), known, _place(file))
@@ -251,13 +254,6 @@ def _is_parquet(file: Path) -> bool:
 
 def _place(file: Path) -> Any:
     return lambda row: f"{str(file)!r}, row {row + 1}"
-
-
-def _declared_in(file: Path, table: Any) -> Declared:
-    metadata = (table.schema.metadata or {}).get(METADATA_KEY)
-    if metadata is None:
-        raise QuorumError(f"{str(file)!r} does not say what is declared: give `declared`.")
-    return declared_from_json(metadata)
 
 
 def _read_parquet(file: Path) -> Any:
