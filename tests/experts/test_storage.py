@@ -10,12 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import Population, load_population, save_population
 from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.storage import HEADER_KEY
 
 STATES = np.random.default_rng(1).normal(0, 2, (40, 4)).astype(np.float32)
 
@@ -160,6 +163,169 @@ def test_a_file_of_another_format_is_refused(saved: Path, tmp_path: Path) -> Non
     path.write_bytes(saved.read_bytes().replace(b'version\\": 1', b'version\\": 7'))
     with pytest.raises(QuorumError, match="has format 7, this version of Quorum reads 1"):
         load_population(path)
+
+
+# Files made by hand: two experts, two numbers observed, three hidden, two actions.
+
+SHAPES = {
+    "layer_0.weight": (2, 2, 3),
+    "layer_0.bias": (2, 3),
+    "layer_1.weight": (2, 3, 2),
+    "layer_1.bias": (2, 2),
+}
+ABOUT = {"version": 1, "observation_size": 2, "action_count": 2, "p_min": 0.1, "origin": {}}
+
+
+def by_hand(
+    shapes: dict[str, Any] | None = None,
+    about: Any = None,
+    dtypes: dict[str, str] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> bytes:
+    """A file that is right but for what is said; `changes` go over the header last."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, shape in (SHAPES if shapes is None else shapes).items():
+        dtype = (dtypes or {}).get(name, "F32")
+        begin, end = end, end + int(np.prod(shape)) * (2 if dtype == "BF16" else 4)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = about if isinstance(about, str) else json.dumps(ABOUT if about is None else about)
+    header["__metadata__"] = {HEADER_KEY: text}
+    header.update(changes or {})
+    written = json.dumps(header).encode()
+    return struct.pack("<Q", len(written)) + written + bytes(end)
+
+
+def with_header(changes: dict[str, Any]) -> bytes:
+    return by_hand(changes=changes)
+
+
+def of_bias(**changes: Any) -> bytes:
+    """The header's entry for the last bias, which lies at bytes 120 to 136, changed."""
+    entry = {"dtype": "F32", "shape": [2, 2], "data_offsets": [120, 136], **changes}
+    return with_header({"layer_1.bias": entry})
+
+
+def of_about(**changes: Any) -> bytes:
+    return by_hand(about={**ABOUT, **changes})
+
+
+DEEP = "[" * 200_000
+NOT_EXPERTS: dict[str, tuple[bytes, str]] = {
+    # what bytes belong to which tensor
+    "header text as weights": (of_bias(data_offsets=[-16, 0]), "no shape or no place"),
+    "overlapping tensors": (of_bias(data_offsets=[0, 16]), "overlap or leave a gap"),
+    "tensors beyond the end": (of_bias(data_offsets=[136, 152]), "overlap or leave a gap"),
+    "an end beyond the file": (by_hand()[:-16], "take 136 bytes, but it holds 120"),
+    "bytes that belong to nobody": (by_hand() + b"more", "take 136 bytes, but it holds 140"),
+    "offsets that are huge": (of_bias(data_offsets=[2**70, 2**70 + 16]), "overlap or leave a gap"),
+    "a shape that is huge": (of_bias(shape=[2**70, 2]), "another size than its shape"),
+    "a shape that is huge and empty": (
+        with_header({"more": {"dtype": "F32", "shape": [0, 2**70], "data_offsets": [0, 0]}}),
+        "[Mm]aximum|large",
+    ),
+    "a negative shape": (of_bias(shape=[-2, -2]), "no shape or no place"),
+    "offsets that are no numbers": (of_bias(data_offsets=["120", "136"]), "no place"),
+    "one offset": (of_bias(data_offsets=[120]), "no place"),
+    "a shape that is a number": (of_bias(shape=4), "no shape"),
+    "a type that is a list": (of_bias(dtype=["F32"]), "unhashable|no known type"),
+    "no type": (with_header({"layer_1.bias": {"shape": [2, 2]}}), "lacks 'dtype'"),
+    "a tensor that is a number": (with_header({"layer_1.bias": 3}), "no known type"),
+    # which network they make
+    "a bias that would broadcast": (
+        by_hand({**SHAPES, "layer_1.bias": (2, 1)}), r"layer 1 .* a bias \(2, 1\)"
+    ),
+    "a bias of one expert for two": (
+        by_hand({**SHAPES, "layer_1.bias": (1, 2)}), r"layer 1 .* a bias \(1, 2\)"
+    ),
+    "a bias without an axis": (by_hand({**SHAPES, "layer_0.bias": ()}), r"a bias \(\)"),
+    "layers that do not fit": (
+        by_hand({**SHAPES, "layer_1.weight": (2, 4, 2)}), "layer 1 .* 3 numbers come in"
+    ),
+    "other observations": (of_about(observation_size=3), "layer 0 .* 3 numbers come in"),
+    "other actions": (of_about(action_count=3), "layer 1"),
+    "no layers": (by_hand({}), "its tensors are"),
+    "half a layer": (by_hand({"layer_0.weight": (2, 2, 2)}), "its tensors are"),
+    "one tensor more": (by_hand({**SHAPES, "spare": (1,)}), "its tensors are"),
+    "no experts": (
+        by_hand({name: (0, *shape[1:]) for name, shape in SHAPES.items()}), "holds no expert"
+    ),
+    "whole numbers as weights": (by_hand(dtypes=dict.fromkeys(SHAPES, "I32")), "not all float32"),
+    "two precisions": (by_hand(dtypes={"layer_0.bias": "BF16"}), "not all float32"),
+    # what it says about them
+    "a description that is cut": (by_hand(about='{"version": 1'), "Expecting"),
+    "a description that is deep": (by_hand(about=DEEP), "recursion"),
+    "a description that is a list": (by_hand(about=[1]), "no JSON object"),
+    "no version": (by_hand(about={}), "lacks 'version'"),
+    "metadata that is a list": (with_header({"__metadata__": [HEADER_KEY]}), "metadata"),
+    "metadata that holds a number": (with_header({"__metadata__": {HEADER_KEY: 1}}), "metadata"),
+    "a floor that is a text": (of_about(p_min="0.1"), "p_min is '0.1'"),
+    "a floor that is no number": (of_about(p_min=float("nan")), "p_min is nan"),
+    "a floor that is negative": (of_about(p_min=-0.1), "p_min is -0.1"),
+    "a floor that no policy has": (of_about(p_min=0.6), "p_min is 0.6"),
+    "a size that is a text": (of_about(observation_size="2"), "observation_size is '2'"),
+    "a size that is true": (of_about(observation_size=True), "observation_size is True"),
+    "one action": (of_about(action_count=1), "action_count is 1"),
+    "an origin that is a list": (of_about(origin=["CartPole"]), "origin is not an object"),
+}  # fmt: skip
+
+
+def test_a_file_made_by_hand_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "experts.safetensors"
+    path.write_bytes(by_hand())
+    assert {name: tensor.shape for name, tensor in load_file(path).items()} == SHAPES
+    found = load_population(path)
+    assert (len(found), found.observation_size, found.action_count, found.p_min) == (2, 2, 2, 0.1)
+    path.write_bytes(by_hand(dtypes=dict.fromkeys(SHAPES, "BF16")))
+    assert load_population(path).network[0].weight.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("damage", NOT_EXPERTS)
+def test_a_file_that_makes_no_sense_is_refused_with_the_reason(tmp_path: Path, damage: str) -> None:
+    content, reason = NOT_EXPERTS[damage]
+    path = tmp_path / "wrong.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(QuorumError, match=reason) as refused:
+        load_population(path)
+    assert "wrong.safetensors' is not a" in str(refused.value)
+    assert str(refused.value).endswith("): make it again.")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzzed") / "experts.safetensors"
+
+
+LIKELY = st.sampled_from(list(b'0123456789-.,:"[]{}\\ e'))  # bytes that often still parse
+HEADER_END = len(by_hand()) - 136
+FLIPS = st.lists(
+    st.tuples(st.integers(0, HEADER_END - 1), st.integers(0, 255) | LIKELY),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=400)
+@given(flips=FLIPS)
+def test_other_bytes_in_the_header_are_refused_or_harmless(
+    fuzzed: Path, flips: list[tuple[int, int]]
+) -> None:
+    content = bytearray(by_hand())
+    for place, byte in flips:
+        content[place] = byte
+    fuzzed.write_bytes(content)
+    try:
+        found = load_population(fuzzed)
+    except QuorumError:
+        return
+    assert {
+        f"layer_{number}.{part}": getattr(layer, part).shape
+        for number, layer in enumerate(found.network)
+        for part in Layer._fields
+    } == SHAPES
+    assert (found.observation_size, found.action_count) == (2, 2)
+    assert 0 <= found.p_min <= 0.5
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
