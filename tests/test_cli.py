@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quorum_rl import __version__
 from quorum_rl.cli import main
-from quorum_rl.experts import load_population
+from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations
 
 TINY = ("--preset", "small", "--settings", "2", "--experts", "4", "--hidden", "8")
@@ -90,6 +91,12 @@ def test_an_episode_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (("experts", "show", "none.safetensors"), "none.safetensors"),
         (("experts", "train", "CartPole", "--out", "no/such/folder/x"), "no/such/folder"),
         (("experts", "train", "CartPole", "--out", "x", *TINY, "--experts", "99"), "99 experts"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--settings", "0"), "settings is 0"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--hidden", "0"), "hidden"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--seed", "-7"), "-7"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--batch-slices", "0"), "slices"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--learning-rates", "nan"), "nan"),
+        (("demos", "import", "x.csv", "--out", "x", "--actions", "2"), "--horizon"),
         (("experts", "returns", "x"), "--diagnostics-not-private"),
         (("demos", "collect", "none.safetensors", "--out", "x"), "none.safetensors"),
         (("demos", "collect", "e", "--out", "x", "--gymnasium", "CartPole-v1"), "--horizon"),
@@ -127,6 +134,35 @@ def test_experts_are_trained_and_shown(
     assert facts["total_steps"] == 2048
 
 
+def test_a_file_of_experts_cannot_choose_which_python_file_is_run(
+    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trap = tmp_path / "trap.py"
+    trap.write_text("raise SystemExit('the trap was run')")
+    population = load_population(experts_file)
+    changed = replace(population, origin={**population.origin, "world": f"{trap}:W"})
+    path = tmp_path / "changed.safetensors"
+    save_population(changed, path)
+    said = refused(capsys, "demos", "collect", str(path), "--out", str(tmp_path / "d.arrow"))
+    assert "--world" in said
+    said = refused(capsys, "experts", "returns", str(path), "--diagnostics-not-private")
+    assert "--world" in said
+
+
+@pytest.mark.parametrize("p_min", ["0.9", "-1"])
+def test_a_floor_that_no_policy_can_have_is_refused(
+    p_min: str, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "d.arrow")
+    assert p_min in refused(
+        capsys, "demos", "collect", str(experts_file), "--out", out, "--p-min", p_min
+    )
+    assert p_min in refused(
+        capsys, "experts", "returns", str(experts_file), "--p-min", p_min,
+        "--diagnostics-not-private",
+    )  # fmt: skip
+
+
 def test_existing_experts_are_not_overwritten_unasked(
     experts_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,7 +187,9 @@ def test_demonstrations_go_from_collecting_to_a_table_and_back(
     main(["demos", "show", demos, "--json"])
     shown = json.loads(capsys.readouterr().out)
     assert shown["p_min"] == 0.02
-    assert shown["seed"] is None
+    assert shown["smoothing"] == "greedy"
+    assert not shown["reproducible"]
+    assert "seed" not in shown
 
 
 def test_demonstrations_go_to_minari_and_back(

@@ -1,5 +1,7 @@
 """Smoothing: the paper's rule and the mixture, as mathematics."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.black_box import CallableExperts
 from quorum_rl.experts.checks import Probabilities
+from quorum_rl.experts.expert_set import LoggedExperts
 from quorum_rl.experts.smoothing import RULES, mixed_with_uniform, near_greedy, smoothed
 
 PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]])
@@ -140,3 +143,25 @@ def test_the_paper_rule_applies_along_the_last_axis_of_any_stack() -> None:
     found = near_greedy(stack, 0.1)
     for index in np.ndindex(2, 3, 5):
         np.testing.assert_array_equal(found[index], near_greedy(stack[index], 0.1))
+
+
+def test_experts_are_smoothed_once_only() -> None:
+    """Logs name one rule and one floor; a second smoothing could not be asked again."""
+    experts = CallableExperts(
+        [lambda observations: np.full((len(observations), 2), 0.5)],
+        observation_size=1,
+        action_count=2,
+    )
+    for first in (smoothed, mixed_with_uniform):
+        for second in (smoothed, mixed_with_uniform):
+            with pytest.raises(QuorumError, match="smoothed already"):
+                second(first(experts, 0.1), 0.05)
+
+
+def test_a_set_shows_nobody_in_its_repr() -> None:
+    def secret(observations: Any) -> Any:
+        return np.full((len(observations), 2), 0.5)
+
+    experts = CallableExperts([secret, secret], observation_size=1, action_count=2)
+    for shown in (experts, smoothed(experts, 0.1), LoggedExperts(experts)):
+        assert "secret" not in repr(shown)

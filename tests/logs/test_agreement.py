@@ -1,5 +1,6 @@
 """Agreement: prefix counts against the definition, and experts reunited with their logs."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from quorum_rl.envs import with_params
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import CallableExperts, Population, UnloggedExperts
+from quorum_rl.experts import CallableExperts, LoggedExperts, Population, UnloggedExperts
 from quorum_rl.experts.networks import Layer
 from quorum_rl.logs import Declared, Demonstrations, as_they_acted, collect, from_episodes
 from quorum_rl.logs.agreement import agreement_curve, prefix_counts
@@ -24,14 +25,13 @@ def population(experts: int = 5) -> Population:
     return Population(observation_size=4, action_count=2, network=(Layer(weight, bias),))
 
 
-def collected(experts: UnloggedExperts) -> Demonstrations:
+def collected(experts: UnloggedExperts) -> tuple[Demonstrations, LoggedExperts]:
     params = with_params(WORLD, time_limit=12)
-    return collect(experts, WORLD, params, trajectories=3, seed=1)[0]
+    return collect(experts, WORLD, params, trajectories=3, seed=1)
 
 
 def test_prefix_counts_are_sums_of_products() -> None:
-    experts = population().mixed_with_uniform(0.1)
-    log = collected(experts)
+    log, experts = collected(population().mixed_with_uniform(0.1))
     counts = prefix_counts(experts, log)
     for number, episode in enumerate(log):
         asked = experts.probabilities(episode.observations[:-1])
@@ -63,14 +63,13 @@ def test_prefix_counts_of_all_action_sequences_add_up_to_the_experts() -> None:
         terminated=np.zeros(len(sequences), bool),
         truncated=np.ones(len(sequences), bool),
     )
-    counts = prefix_counts(experts, log)
+    counts = prefix_counts(LoggedExperts(experts), log)
     assert counts[:, 2].sum() == pytest.approx(4)
     assert counts[0, 1] == pytest.approx(4 * chance**2)
 
 
 def test_the_curve_falls_with_length_and_counts_only_episodes_that_are_as_long() -> None:
-    experts = population().smoothed(0.02)
-    log = collected(experts)
+    log, experts = collected(population().smoothed(0.02))
     curve = agreement_curve(experts, log, trajectories=100)
     lengths = np.asarray(log.episodes.length)
     assert curve.trajectories.tolist() == [(lengths > k).sum() for k in range(lengths.max())]
@@ -83,7 +82,7 @@ def test_the_curve_falls_with_length_and_counts_only_episodes_that_are_as_long()
 def test_experts_are_smoothed_again_just_as_they_acted(rule: str) -> None:
     originals = population()
     acted = getattr(originals, rule)(0.05)
-    log = collected(acted)
+    log, _ = collected(acted)
     states = log.columns.observations[:7]
     reunited = as_they_acted(originals, log)
     np.testing.assert_array_equal(reunited.probabilities(states), acted.probabilities(states))
@@ -92,19 +91,28 @@ def test_experts_are_smoothed_again_just_as_they_acted(rule: str) -> None:
 
 def test_experts_that_acted_as_they_are_stay_as_they_are() -> None:
     originals = population()
-    log = collected(originals)
+    log, _ = collected(originals)
     assert as_they_acted(originals, log).generated_by is originals
 
 
-def test_a_log_with_an_unknown_smoothing_is_refused() -> None:
-    log = collected(population())
-    changed = Demonstrations(
-        Declared(action_count=2, observation_size=4, horizon=12, p_min=0.1, smoothing="magic"),
-        log.columns,
-        log.episodes,
-    )
-    with pytest.raises(QuorumError, match="magic"):
-        as_they_acted(population(), changed)
+@pytest.mark.parametrize(("smoothing", "named"), [("magic", "magic"), (None, "LoggedExperts")])
+def test_a_log_that_does_not_say_how_its_experts_were_smoothed_needs_a_promise(
+    smoothing: str | None, named: str
+) -> None:
+    log, _ = collected(population())
+    declared = replace(log.declared, smoothing=smoothing, p_min=0.1)
+    with pytest.raises(QuorumError, match=named):
+        as_they_acted(population(), Demonstrations(declared, log.columns, log.episodes))
+
+
+def test_experts_that_cannot_be_the_originals_are_refused() -> None:
+    log, _ = collected(population().smoothed(0.02))
+    with pytest.raises(QuorumError, match="smoothed already"):
+        as_they_acted(population().smoothed(0.02), log)
+    unsmoothed, _ = collected(population())
+    other_floor = replace(population(), p_min=1e-9)
+    with pytest.raises(QuorumError, match="floor"):
+        as_they_acted(other_floor, unsmoothed)
 
 
 def test_an_expert_alone_answers_as_in_company() -> None:

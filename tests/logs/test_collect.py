@@ -108,7 +108,8 @@ def test_an_episode_ends_when_the_pole_falls_or_at_the_time_limit(collected: Col
 def test_what_is_declared_is_what_was_done(collected: Collected) -> None:
     declared = collected.log.declared
     assert (declared.action_count, declared.observation_size, declared.horizon) == (2, 4, LIMIT)
-    assert (declared.world, declared.p_min, declared.seed) == ("CartPole", 0.0, 5)
+    assert (declared.world, declared.p_min, declared.smoothing) == ("CartPole", 0.0, "none")
+    assert declared.reproducible
     assert declared.world_params == asdict(CartPoleParams(time_limit=LIMIT))
 
 
@@ -186,7 +187,7 @@ def test_the_same_seed_gives_the_same_logs_and_others_differ(collected: Collecte
     logs = [collected.log, again(6), again(None), again(None)]
     starts = [float(log.columns.observations[0, 0]) for log in logs]
     assert len(set(starts)) == 4
-    assert logs[2].declared.seed is None
+    assert not logs[2].declared.reproducible
 
 
 def test_an_expert_starts_where_it_would_start_in_another_company() -> None:
@@ -259,7 +260,7 @@ def test_logged_experts_cannot_be_smoothed_nor_act_again(collected: Collected) -
     assert not isinstance(collected.logged, UnloggedExperts)
     with pytest.raises(QuorumError, match="have generated logs already"):
         collected.logged.smoothed(0.1)  # type: ignore[attr-defined]
-    with pytest.raises(QuorumError, match="given a LoggedExperts"):
+    with pytest.raises(QuorumError, match="not a LoggedExperts"):
         collect(collected.logged, WORLD, trajectories=1)  # type: ignore[arg-type]
 
 
@@ -338,7 +339,47 @@ def test_collecting_from_gymnasium_depends_on_the_seed(from_gymnasium: Collected
 def test_an_episode_longer_than_the_declared_horizon_is_refused(
     from_gymnasium: Collected,
 ) -> None:
-    with pytest.raises(QuorumError, match="horizon"):
+    with pytest.raises(QuorumError, match="declare the time limit"):
         collect_from_gymnasium(
             from_gymnasium.experts, short_cartpole, trajectories=4, horizon=8, seed=2
         )
+
+
+def uniform_experts(count: int) -> CallableExperts:
+    def uniform(observations: Any) -> Any:
+        return np.full((len(observations), 2), 0.5)
+
+    return CallableExperts([uniform] * count, observation_size=4, action_count=2)
+
+
+def test_without_a_seed_starts_and_actions_are_new_every_time() -> None:
+    """Two logs of 20 fair coins agree in all of them by chance once in a million runs."""
+    params = with_params(WORLD, time_limit=5)
+    first, second = (
+        collect(uniform_experts(2), WORLD, params, trajectories=2)[0] for _ in range(2)
+    )
+    assert not np.array_equal(first.columns.observations, second.columns.observations)
+    assert not np.array_equal(first.columns.actions, second.columns.actions)
+    assert not first.declared.reproducible
+
+
+def test_without_a_seed_gymnasium_starts_and_actions_are_new_every_time() -> None:
+    """At least 30 fair coins each: they agree by chance once in a thousand million runs."""
+    first, second = (
+        collect_from_gymnasium(uniform_experts(2), "CartPole-v1", trajectories=2, horizon=500)[0]
+        for _ in range(2)
+    )
+    assert not np.array_equal(first.columns.observations[:1], second.columns.observations[:1])
+    shorter = min(len(first.columns.actions), len(second.columns.actions))
+    assert shorter >= 30
+    assert not np.array_equal(first.columns.actions[:shorter], second.columns.actions[:shorter])
+
+
+def test_no_two_trajectories_start_alike(collected: Collected) -> None:
+    starts = collected.log.columns.observations[collected.log.episodes.first_state]
+    assert len(np.unique(starts, axis=0)) == EXPERTS * TRAJECTORIES
+
+
+def test_a_stack_of_settings_is_refused(collected: Collected) -> None:
+    with pytest.raises(QuorumError, match="one world"):
+        collect(collected.experts, WORLD, WORLD.settings(), trajectories=1)

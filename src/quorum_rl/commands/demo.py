@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from quorum_rl.commands.output import console, save_picture
+from quorum_rl.commands.output import check_seed, console, save_picture
 from quorum_rl.errors import QuorumError
 
 EPISODES = 200
@@ -27,6 +26,7 @@ class Demo:
 
         if self.out.exists() and not self.out.is_dir():
             raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
+        check_seed(self.seed)
         self.out.mkdir(parents=True, exist_ok=True)
         prepare()
         self._worlds()
@@ -85,14 +85,15 @@ class Demo:
             Train("CartPole", out=path, preset="small", settings=30, seed=self.seed, overwrite=True)
         )
         population = load_population(path)
-        returns = default_returns(population, 20, 0.02, self.seed)
+        world = get_world("CartPole")
+        returns = default_returns(
+            population, world, world.default_params(), episodes=20, p_min=0.02, seed=self.seed
+        )
         save_picture(draw_returns(returns, "CartPole"), self.out / "experts-returns.png")
 
         console().print("3. Demonstrations: twenty trajectories of each, smoothed to p_min = 0.02")
-        experts: Any = smoothed(population, 0.02)
-        demonstrations, logged = collect(
-            experts, get_world("CartPole"), trajectories=20, seed=self.seed
-        )
+        experts = smoothed(population, 0.02)
+        demonstrations, logged = collect(experts, world, trajectories=20, seed=self.seed)
         save_demonstrations(demonstrations, self.out / "demonstrations.arrow")
         curve = agreement_curve(logged, demonstrations, trajectories=100)
         save_picture(draw_agreement(curve, "CartPole"), self.out / "agreement.png")

@@ -3,13 +3,23 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from quorum_rl.commands.experts import require_diagnostics
-from quorum_rl.commands.output import check_new_file, check_picture, console, save_picture
+from quorum_rl.commands.output import (
+    check_new_file,
+    check_picture,
+    check_seed,
+    console,
+    save_picture,
+)
 from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.experts import Population, UnloggedExperts
+    from quorum_rl.logs import Demonstrations
 
 MINARI = "minari:"
 
@@ -33,6 +43,8 @@ class Collect:
     """The floor under every action's probability; 0 leaves the experts as they are."""
     smoothing: Literal["greedy", "uniform mixture"] = "greedy"
     """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
+    world: str | None = None
+    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
     param: dict[str, float] = field(default_factory=dict)
     """World parameters to change, such as --param time_limit 500."""
     gymnasium: str | None = None
@@ -50,14 +62,15 @@ class Collect:
         check_new_file(self.out, overwrite=self.overwrite)
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
+        check_seed(self.seed)
         prepare()
-        from quorum_rl.experts import load_population, mixed_with_uniform, smoothed
+        from quorum_rl.experts import load_population
+        from quorum_rl.experts.smoothing import smoothed_by
         from quorum_rl.logs import save_demonstrations
 
         population = load_population(self.experts)
-        rule = smoothed if self.smoothing == "greedy" else mixed_with_uniform
-        acting = rule(population, self.p_min) if self.p_min else population
-        demonstrations, _ = self._collected(acting, str(population.origin.get("world")))
+        acting = smoothed_by(self.smoothing, population, self.p_min) if self.p_min else population
+        demonstrations = self._collected(population, acting)
         save_demonstrations(demonstrations, self.out)
         kept = "reproducible chance: not private against who knows the seed; "
         console().print(
@@ -65,21 +78,24 @@ class Collect:
             f"expert, floor {demonstrations.declared.p_min:g}: {self.out}"
         )
 
-    def _collected(self, acting: Any, world_name: str) -> Any:
-        from quorum_rl.envs import get_world, with_params
+    def _collected(self, population: "Population", acting: "UnloggedExperts") -> "Demonstrations":
+        from quorum_rl.commands.training import world_of
+        from quorum_rl.envs import with_params
         from quorum_rl.logs import collect, collect_from_gymnasium
 
         if self.gymnasium is not None and self.horizon is not None:
-            return collect_from_gymnasium(
+            log, _ = collect_from_gymnasium(
                 acting,
                 self.gymnasium,
                 trajectories=self.trajectories,
                 horizon=self.horizon,
                 seed=self.seed,
             )
-        world = get_world(world_name)
+            return log
+        world = world_of(population, self.world)
         params = with_params(world, **self.param)
-        return collect(acting, world, params, trajectories=self.trajectories, seed=self.seed)
+        log, _ = collect(acting, world, params, trajectories=self.trajectories, seed=self.seed)
+        return log
 
 
 @dataclass(frozen=True)
@@ -121,14 +137,17 @@ class Import:
     """The .parquet or .csv file, or minari:NAME for a Minari dataset on this machine."""
     out: Path
     """The file to write, Arrow."""
-    actions: int
-    """How many actions there are: a public fact, so you declare it."""
-    observations: int
+    actions: int | None = None
+    """How many actions there are: a public fact, so you declare it. Only a file that Quorum
+    exported says this and the next two itself."""
+    observations: int | None = None
     """How many numbers an observation has."""
-    horizon: int
+    horizon: int | None = None
     """The time limit under which the experts acted: declared, never measured."""
     p_min: float | None = None
     """The floor under every probability of the policies that acted, if you promise one."""
+    early_truncation_is_public: bool = False
+    """I promise that episodes truncated before the horizon followed a public rule."""
     overwrite: bool = False
     """Replace the file if it exists."""
 
@@ -136,12 +155,18 @@ class Import:
         from quorum_rl.logs import Declared, read_minari, read_table, save_demonstrations
 
         check_new_file(self.out, overwrite=self.overwrite)
-        declared = Declared(
-            action_count=self.actions,
-            observation_size=self.observations,
-            horizon=self.horizon,
-            p_min=self.p_min,
-        )
+        declared = None
+        needed = (self.actions, self.observations, self.horizon)
+        if any(number is not None for number in needed) or self.p_min is not None:
+            if self.actions is None or self.observations is None or self.horizon is None:
+                raise QuorumError("--actions, --observations and --horizon go together: give all.")
+            declared = Declared(
+                action_count=self.actions,
+                observation_size=self.observations,
+                horizon=self.horizon,
+                p_min=self.p_min,
+                early_truncation_is_public=self.early_truncation_is_public,
+            )
         if self.source.startswith(MINARI):
             demonstrations = read_minari(self.source.removeprefix(MINARI), declared)
         else:
@@ -206,6 +231,7 @@ class Agreement:
         require_diagnostics(self.diagnostics_not_private, "the agreement of the experts")
         if self.picture is not None:
             check_picture(self.picture)
+        check_seed(self.seed)
         prepare()
         from quorum_rl.experts import load_population
         from quorum_rl.logs import as_they_acted, open_demonstrations
@@ -232,7 +258,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Demos:
-    """The demonstrations, what the experts did: collect, show, import, export."""
+    """The demonstrations, what the experts did: collect, show, import, export, agreement."""
 
     command: (
         Annotated[Collect, tyro.conf.subcommand("collect")]

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from quorum_rl.commands.output import check_new_file, check_picture, console, save_picture
+from quorum_rl.commands.output import (
+    check_new_file,
+    check_picture,
+    check_seed,
+    console,
+    save_picture,
+)
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -59,6 +65,7 @@ class Train:
         from quorum_rl.devices import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
+        check_seed(self.seed)
         prepare(fast=self.fast)
         from quorum_rl.commands.training import train
 
@@ -71,18 +78,21 @@ class Train:
         from quorum_rl.experts.ppo.presets import Preset, preset
 
         base = preset(world, self.preset)
-        settings = self.settings or base.plan.settings
         share = base.plan.experts / base.plan.settings
-        plan = replace(
-            base.plan,
-            settings=settings,
-            candidates=self.candidates or base.plan.candidates,
-            experts=self.experts or round(share * settings),
-            total_steps=self.steps or base.plan.total_steps,
-            learning_rates=self.learning_rates or base.plan.learning_rates,
-            batch_slices=self.batch_slices or base.plan.batch_slices,
-        )
-        return Preset(plan, replace(base.recipe, hidden=self.hidden or base.recipe.hidden))
+        asked: dict[str, Any] = {
+            "settings": self.settings,
+            "candidates": self.candidates,
+            "total_steps": self.steps,
+            "learning_rates": self.learning_rates,
+            "batch_slices": self.batch_slices,
+            "experts": self.experts,
+        }
+        if self.settings is not None and self.experts is None:
+            asked["experts"] = max(1, round(share * self.settings))
+        plan = replace(base.plan, **{k: v for k, v in asked.items() if v is not None})
+        if self.hidden is None:
+            return Preset(plan, base.recipe)
+        return Preset(plan, replace(base.recipe, hidden=self.hidden))
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,8 @@ class Returns:
     """The floor to which experts are smoothed before they act; 0 for greedy ones."""
     episodes: int = 20
     """Episodes per expert."""
+    world: str | None = None
+    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
     param: dict[str, float] = field(default_factory=dict)
     """World parameters to change, such as --param time_limit 1000."""
     seed: int = 0
@@ -147,14 +159,20 @@ class Returns:
         require_diagnostics(self.diagnostics_not_private, "the returns of single experts")
         if self.picture is not None:
             check_picture(self.picture)
+        check_seed(self.seed)
         prepare()
         import numpy as np
 
-        from quorum_rl.commands.training import default_returns
+        from quorum_rl.commands.training import default_returns, world_of
+        from quorum_rl.envs import with_params
         from quorum_rl.experts import load_population
 
         population = load_population(self.file)
-        returns = default_returns(population, self.episodes, self.p_min, self.seed, self.param)
+        world = world_of(population, self.world)
+        params = with_params(world, **self.param)
+        returns = default_returns(
+            population, world, params, episodes=self.episodes, p_min=self.p_min, seed=self.seed
+        )
         quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])
         facts = {
             "experts": len(returns),
@@ -173,8 +191,7 @@ class Returns:
         if self.picture is not None:
             from quorum_rl.report.pictures import draw_returns
 
-            name = str(population.origin["world"])
-            figure = draw_returns(returns, name, log_scale=name == "HIV")
+            figure = draw_returns(returns, world.name, log_scale=world.name == "HIV")
             save_picture(figure, self.picture)
 
 

@@ -19,6 +19,12 @@ def console() -> "Console":
     return Console(highlight=False, soft_wrap=True)
 
 
+def check_seed(seed: int | None) -> None:
+    """Fail for a seed that no generator takes."""
+    if seed is not None and not 0 <= seed < 2**63:
+        raise QuorumError(f"the seed is {seed}: give a whole number from 0 to 2**63 - 1.")
+
+
 def check_new_file(path: Path, *, overwrite: bool) -> None:
     """Fail before the work, not after it, if a result could not be written."""
     if not path.parent.is_dir():

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from quorum_rl import __version__
 from quorum_rl.commands.experts import Train
 from quorum_rl.commands.output import console
-from quorum_rl.envs import get_world, with_params
-from quorum_rl.errors import Interrupted
+from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
+from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.ppo import training
@@ -32,6 +32,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 600
 def train(command: Train) -> None:
     """Train, choose and save experts; or stop, and leave what is needed to go on."""
     world = get_world(command.world)
+    if command.world not in world_names():
+        check_world(world)
     chosen = command.planned(world)
     plan, recipe = chosen.plan, chosen.recipe
     configuration = {
@@ -94,16 +96,30 @@ def _peak_memory() -> str:
     return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
 
 
+def world_of(population: Population, named: str | None) -> AnyWorld:
+    """The world that experts were trained on.
+
+    A file of experts may name one of Quorum's own worlds; which Python file is run is up to the
+    user alone.
+
+    Raises:
+        QuorumError: if the world is in a Python file and was not named by the user.
+    """
+    if named is not None:
+        return get_world(named)
+    trained_on = str(population.origin.get("world"))
+    if trained_on not in world_names():
+        raise QuorumError(
+            f"these experts were trained on {trained_on!r}, which is not one of Quorum's own "
+            "worlds: if you trust that file, name it with --world path/to/file.py:NAME."
+        )
+    return get_world(trained_on)
+
+
 def default_returns(
-    population: Population,
-    episodes: int,
-    p_min: float,
-    seed: int,
-    overrides: dict[str, float] | None = None,
+    population: Population, world: AnyWorld, params: Any, *, episodes: int, p_min: float, seed: int
 ) -> npt.NDArray[np.float32]:
-    """Each expert's mean return on the default world, smoothed to the floor `p_min`."""
-    world = get_world(str(population.origin["world"]))
-    params = with_params(world, **(overrides or {}))
+    """Each expert's mean return in one common world, smoothed to the floor `p_min`."""
     same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
     found = population_returns(
         world, population.network, same, episodes=episodes, p_min=p_min, seed=seed

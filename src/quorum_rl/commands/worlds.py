@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from quorum_rl.commands.output import check_picture, console, save_picture
+from quorum_rl.commands.output import check_picture, check_seed, console, save_picture
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Draw:
         world = get_world(self.world)
         params = with_params(world, **self.param)
         check_picture(self.out)
+        check_seed(self.seed)
         episode = one_episode(world, params, self.policy, self.seed)
         title = f"{world.name}, {self.policy} policy, return {episode.reward.sum():.4g}"
         save_picture(draw_episode(world, episode, params, title), self.out)

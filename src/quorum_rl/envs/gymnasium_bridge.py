@@ -182,16 +182,24 @@ def _next(
 
 
 def play_episodes(
-    env: EnvSource, policy: BatchPolicy, *, episodes: int, copies: int = 8, seed: Seed = 0
+    env: EnvSource,
+    policy: BatchPolicy,
+    *,
+    episodes: int,
+    copies: int = 8,
+    longest: int | None = None,
+    seed: Seed = 0,
 ) -> list[Episode]:
     """Let `policy` play exactly `episodes` episodes of a Gymnasium environment, to their ends.
 
     Copies are stepped in turn and a copy that finishes takes the next episode. No episode is
     started that is not returned, so short ones are not favoured; an environment without a time
-    limit may therefore run for ever. Observations are flattened as `gymnasium.spaces.flatten` does
-    (a discrete one becomes one-hot); actions count from 0 even where the environment's own do not.
-    Without a seed, chance comes from the operating system. Episode i starts from its own seed:
-    which episodes are played does not depend on `copies`.
+    limit may therefore run for ever, unless `longest` says how many steps it may take.
+
+    Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes one-hot);
+    actions count from 0 even where the environment's own do not. Episode i starts from its own
+    seed: which episodes are played does not depend on `copies`. Without a seed, chance comes from
+    the operating system.
 
     Shapes: `policy` always sees `min(copies, episodes)` rows, so a compiled one compiles once;
     rows of copies that have nothing left to play keep their last observation and their actions
@@ -199,20 +207,20 @@ def play_episodes(
 
     Raises:
         QuorumError: for an unknown environment, actions that are not `Discrete`,
-            observations that cannot be flattened, or a policy that returns anything but one action
-            per row.
+            observations that cannot be flattened, a policy that returns anything but one action
+            per row, or an episode that has not ended after `longest` steps.
     """
     for name, count in (("episodes", episodes), ("copies", copies)):
         if count < 1:
             raise QuorumError(f"{name} is {count}: give at least 1.")
     for_starts, for_policy = np.random.SeedSequence(seed).spawn(2)
-    starts = [int(start) for start in for_starts.generate_state(episodes)]
+    starts = [int(start) for start in for_starts.generate_state(episodes, np.uint64)]
     rng = np.random.default_rng(for_policy)
     with ExitStack() as opened:
         made = [opened.enter_context(_made(env)) for _ in range(min(copies, episodes))]
         if len({id(one) for one in made}) < len(made):
             raise QuorumError(f"{env!r} returns the same environment twice: let it make a new one.")
-        return _play([_Copy(one) for one in made], policy, starts, rng)
+        return _play([_Copy(one, longest) for one in made], policy, starts, rng)
 
 
 def _play(
@@ -244,7 +252,7 @@ def _play(
 class _Copy:
     """An environment, and the episode it is in the middle of."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], longest: int | None = None) -> None:
         if not isinstance(env.action_space, spaces.Discrete):
             raise QuorumError(
                 f"{_name(env)} has the action space {env.action_space}: "
@@ -258,6 +266,7 @@ class _Copy:
         self.env = env
         self.action_count = int(env.action_space.n)
         self.first_action = int(env.action_space.start)
+        self.longest = longest
 
     def start(self, index: int, seed: int) -> None:
         """Begin the episode number `index`."""
@@ -274,6 +283,11 @@ class _Copy:
         self.actions.append(action)
         self.rewards.append(float(reward))
         if not (terminated or truncated):
+            if len(self.actions) == self.longest:
+                raise QuorumError(
+                    f"an episode of {_name(self.env)} goes on after the declared {self.longest} "
+                    "steps: declare the time limit that the environment has."
+                )
             return None
         return Episode(
             observations=np.stack(self.observations),

@@ -1,7 +1,7 @@
 """Experts given as Python functions, whatever is inside them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class CallableExperts(UnloggedExperts):
             that violate the declared floor, naming the expert's index.
     """
 
-    policies: Sequence[Policy]
+    policies: Sequence[Policy] = field(repr=False)
     row_by_row: bool = True
 
     def __post_init__(self) -> None:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from quorum_rl.devices import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, start
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.checks import checked_floor
 from quorum_rl.experts.networks import Array, Network, apply_network
 from quorum_rl.experts.smoothing import near_greedy
 
@@ -32,6 +34,10 @@ def population_returns(
     Shapes: the result is `(experts, episodes)`.
     """
     experts = len(network[0].bias)
+    if p_min != 0:
+        checked_floor(p_min, network[-1].bias.shape[-1])
+    if episodes < 1:
+        raise QuorumError(f"episodes is {episodes}: give at least 1.")
     steps = int(np.max(params.time_limit))
     if numbers is None:
         numbers = np.arange(experts, dtype=np.int32)
@@ -67,9 +73,9 @@ def _returns(
     def step(carry: tuple[Any, Array, Array], time: Array) -> tuple[tuple[Any, Array, Array], None]:
         running, going, total = carry
         action_key, world_key = jax.random.split(jax.random.fold_in(roll_key, time))
-        probabilities = near_greedy(
-            jax.nn.softmax(apply_network(network, running.observation)), p_min
-        )
+        with jax.default_matmul_precision("highest"):  # as experts are queried
+            preferences = apply_network(network, running.observation)
+        probabilities = near_greedy(jax.nn.softmax(preferences), p_min)
         action = jax.random.categorical(action_key, jnp.log(probabilities))
         keys = jax.random.split(world_key, episodes)
         running, seen = advance(world, keys, running, action, params)

@@ -10,7 +10,7 @@ Three types say where in the flow a set stands:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -183,7 +183,7 @@ class LoggedExperts:
         QuorumError: if `generated_by` is not a set of experts that may act.
     """
 
-    generated_by: UnloggedExperts
+    generated_by: UnloggedExperts = field(repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.generated_by, UnloggedExperts):

@@ -48,7 +48,7 @@ class OnnxExperts(UnloggedExperts):
         the batch is dynamic, or 1.
     """
 
-    files: Sequence[Path]
+    files: Sequence[Path] = field(repr=False)
     output: Output = "probabilities"
     output_name: str | None = None
     row_by_row: bool = True

@@ -4,12 +4,13 @@ The release is private only for policies with a floor p_min > 0 under every acti
 Two ways to reach it; both change the policy, so both come before collecting.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import Probabilities, checked_floor
 from quorum_rl.experts.expert_set import Policy, UnloggedExperts, too_late_to_smooth
 
@@ -51,7 +52,7 @@ RULES: Final = {"greedy": near_greedy, "uniform mixture": uniform_mixture}
 class SmoothedExperts(UnloggedExperts):
     """Experts made from `original` ones by a rule that reaches the floor exactly."""
 
-    original: UnloggedExperts
+    original: UnloggedExperts = field(repr=False)
     rule: Rule
 
     def __len__(self) -> int:
@@ -75,23 +76,33 @@ def smoothed(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
     The greedy action (of equals, the first) has probability 1 − (|A|−1)·p_min, every other p_min.
 
     Raises:
-        QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already.
+        QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already or
+            are smoothed already.
     """
-    return _made(experts, p_min, "greedy")
+    return smoothed_by("greedy", experts, p_min)
 
 
 def mixed_with_uniform(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
     """Experts that keep their own randomness: (1 − |A|·p_min)·π + p_min.
 
     Raises:
-        QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already.
+        QuorumError: as `smoothed`.
     """
-    return _made(experts, p_min, "uniform mixture")
+    return smoothed_by("uniform mixture", experts, p_min)
 
 
-def _made(experts: UnloggedExperts, p_min: float, rule: Rule) -> SmoothedExperts:
+def smoothed_by(rule: Rule, experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
+    """Experts smoothed by the rule of that name; raises as `smoothed`.
+
+    Once only: logs name one rule and one floor, and must say all there is to say.
+    """
     if not isinstance(experts, UnloggedExperts):
         raise too_late_to_smooth(experts)
+    if isinstance(experts, SmoothedExperts):
+        raise QuorumError(
+            f"these experts are smoothed already (to p_min = {experts.p_min:g}): smooth the "
+            "originals once, to the floor that you want."
+        )
     return SmoothedExperts(
         original=experts,
         rule=rule,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import ExpertSet
+from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs.demonstrations import Demonstrations
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -30,12 +30,17 @@ class AgreementCurve:
 
 
 def agreement_curve(
-    experts: ExpertSet, demonstrations: Demonstrations, *, trajectories: int, seed: int = 0
+    experts: LoggedExperts, demonstrations: Demonstrations, *, trajectories: int, seed: int = 0
 ) -> AgreementCurve:
     """The agreement of `experts` on randomly drawn trajectories of `demonstrations`.
 
     NOT private: see the module's text.
+
+    Raises:
+        QuorumError: if there is nothing to sample.
     """
+    if trajectories < 1:
+        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
     if not len(demonstrations):
         raise QuorumError("there are no demonstrations: collect some first.")
     rng = np.random.default_rng(seed)
@@ -52,7 +57,9 @@ def agreement_curve(
     )
 
 
-def prefix_counts(experts: ExpertSet, demonstrations: Demonstrations) -> npt.NDArray[np.float64]:
+def prefix_counts(
+    experts: LoggedExperts, demonstrations: Demonstrations
+) -> npt.NDArray[np.float64]:
     """count_τ(Π) = Σ_i Π_j π_i(a_j|s_j) for every prefix of every episode; 0 beyond its end.
 
     Shapes: `(episodes, longest episode)`.

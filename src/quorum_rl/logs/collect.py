@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -22,11 +21,9 @@ from quorum_rl.experts import (
     LoggedExperts,
     SmoothedExperts,
     UnloggedExperts,
-    mixed_with_uniform,
-    smoothed,
 )
 from quorum_rl.experts.expert_set import Policy
-from quorum_rl.experts.smoothing import RULES
+from quorum_rl.experts.smoothing import RULES, smoothed_by
 from quorum_rl.logs.assemble import from_episodes, from_padded
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
 
@@ -55,17 +52,17 @@ def collect(
     if np.ndim(params.time_limit):
         raise QuorumError("collect was given a stack of settings: all experts act in one world.")
     horizon = int(params.time_limit)
-    filled = _roll(experts, world, params, trajectories, horizon, seed)
     declared = Declared(
         action_count=world.spaces.action_count,
         observation_size=world.spaces.observation_size,
         horizon=horizon,
         p_min=experts.p_min,
-        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED,
+        smoothing=smoothing_of(experts),
         world=world.name,
         world_params=asdict(params),
         reproducible=seed is not None,
     )
+    filled = _roll(experts, world, params, trajectories, horizon, seed)
     everyone = len(experts) * trajectories
     demonstrations = from_padded(
         declared,
@@ -111,21 +108,22 @@ def _roll(
     seed: int | None,
 ) -> _Filled:
     """Step all worlds together from the host; the policies are asked as a query would ask them."""
-    world_seed, draw_seed = np.random.SeedSequence(seed).spawn(2)
-    key = jax.random.wrap_key_data(jnp.asarray(world_seed.generate_state(2)))
-    rng = np.random.Generator(np.random.Philox(draw_seed))
+    for_worlds, for_actions = map(np.random.Philox, np.random.SeedSequence(seed).spawn(2))
+    rng = np.random.Generator(for_actions)
     shape = (len(experts), trajectories)
+    # Every trajectory has a key of its own: knowing one says nothing about another.
+    words = np.random.Generator(for_worlds).integers(2**32, size=(*shape, 2), dtype=np.uint32)
+    keys = placed(padded(words, shape[0]))
     filled = _Filled.empty(shape, horizon, world.spaces.observation_size)
-    numbers = padded(np.arange(shape[0], dtype=np.int32), shape[0])
-    fresh, step = _compiled(world, trajectories)
-    state, observation = fresh(placed(numbers), key, params)
+    fresh, step = _compiled(world)
+    state, observation = fresh(keys, params)
     filled.observations[:, :, 0] = np.asarray(observation)[: shape[0]]
     going = np.ones(shape, np.bool_)
     for time in range(horizon):
         probabilities = experts.own_probabilities(filled.observations[:, :, time])
         actions = drawn(probabilities, rng.random(shape))
         filled.actions[:, :, time] = actions
-        after = step(state, placed(numbers), placed(padded(actions, shape[0])), key, time, params)
+        after = step(state, keys, placed(padded(actions, shape[0])), time, params)
         state = after.state
         seen, reward, terminated, truncated = (
             np.asarray(leaf)[: shape[0]]
@@ -155,29 +153,28 @@ def drawn(
 
 
 @lru_cache(maxsize=8)
-def _compiled(world: AnyWorld, trajectories: int) -> tuple[Any, Any]:
-    """Starting and stepping every expert's worlds, spread over the devices."""
+def _compiled(world: AnyWorld) -> tuple[Any, Any]:
+    """Starting and stepping every expert's worlds, spread over the devices.
 
-    def keys_of(number: Array, key: Array, time: Array | int) -> Array:
-        own = jax.random.fold_in(jax.random.fold_in(key, time), number)
-        return jax.random.split(own, trajectories)
+    Leading axes are experts and trajectories; keys come as the words that they are made of.
+    """
 
-    def fresh(numbers: Array, key: Array, params: Any) -> Any:
-        def one(number: Array) -> Any:
-            return jax.vmap(partial(world.reset, params=params))(keys_of(number, key, 0))
+    def key_at(words: Array, time: Array | int) -> Array:
+        return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), time)
 
-        return jax.vmap(one)(numbers)
+    def fresh(keys: Array, params: Any) -> Any:
+        def one(words: Array) -> Any:
+            return world.reset(key_at(words, 0), params)
 
-    def step(
-        state: Any, numbers: Array, actions: Array, key: Array, time: Array, params: Any
-    ) -> Any:
-        def one(state: Any, number: Array, actions: Array) -> Any:
-            keys = keys_of(number, key, time + 1)
-            return jax.vmap(partial(world.step, params=params))(keys, state, actions)
+        return jax.vmap(jax.vmap(one))(keys)
 
-        return jax.vmap(one)(state, numbers, actions)
+    def step(state: Any, keys: Array, actions: Array, time: Array, params: Any) -> Any:
+        def one(state: Any, words: Array, action: Array) -> Any:
+            return world.step(key_at(words, time + 1), state, action, params)
 
-    return over_experts(fresh, shared=2), over_experts(step, shared=3)
+        return jax.vmap(jax.vmap(one))(state, keys, actions)
+
+    return over_experts(fresh, shared=1), over_experts(step, shared=2)
 
 
 def collect_from_gymnasium(
@@ -202,7 +199,7 @@ def collect_from_gymnasium(
         observation_size=width,
         horizon=horizon,
         p_min=experts.p_min,
-        smoothing=experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED,
+        smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
         reproducible=seed is not None,
     )
@@ -215,6 +212,7 @@ def collect_from_gymnasium(
             partial(_drawn_from, experts.alone(number)),
             episodes=trajectories,
             copies=trajectories,
+            longest=horizon,
             seed=child.generate_state(4).tolist(),
         )
     ]
@@ -238,32 +236,46 @@ def _drawn_from(
     return drawn(policy(observations), rng.random(len(observations)))
 
 
+def smoothing_of(experts: UnloggedExperts) -> str:
+    """The rule by which experts were smoothed, as logs name it."""
+    return experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED
+
+
 def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> LoggedExperts:
     """The experts whose originals are `experts`, smoothed just as the logs say they were.
 
     For experts and logs that come from files. That they belong together is the caller's promise.
+    Where the logs do not say how their experts were smoothed, the promise has to be made by hand:
+    `LoggedExperts(experts)`.
 
     Raises:
-        QuorumError: if the logs name a rule that this version does not know, or do not fit.
+        QuorumError: if `experts` cannot be the originals of those who acted.
     """
     declared = demonstrations.declared
     _check_fit(experts, declared.observation_size, declared.action_count, "the log")
-    if declared.smoothing is None:
+    if isinstance(experts, SmoothedExperts):
+        raise QuorumError("these experts are smoothed already: give the originals.")
+    if declared.smoothing == UNCHANGED:
+        if experts.p_min != (declared.p_min or 0.0):
+            raise QuorumError(
+                f"the log declares the floor {declared.p_min} but these experts {experts.p_min}: "
+                "give the experts that acted."
+            )
         return LoggedExperts(experts)
     if declared.smoothing not in RULES or declared.p_min is None:
         raise QuorumError(
-            f"the log names the smoothing {declared.smoothing!r}, which this version of Quorum "
-            f"does not know: it knows {', '.join(RULES)}."
+            f"the log says {declared.smoothing!r} of how its experts were smoothed, which names "
+            f"none of the rules {', '.join(RULES)}: if exactly these policies drew every action, "
+            "say so with LoggedExperts(experts)."
         )
-    rule = smoothed if declared.smoothing == "greedy" else mixed_with_uniform
-    return LoggedExperts(rule(experts, declared.p_min))
+    return LoggedExperts(smoothed_by(declared.smoothing, experts, declared.p_min))  # type: ignore[arg-type]
 
 
 def _check_fit(experts: UnloggedExperts, width: int, actions: int, where: str) -> None:
     if not isinstance(experts, UnloggedExperts):
         raise QuorumError(
-            f"collect was given a {type(experts).__name__}: only experts that have not acted yet "
-            "can act."
+            f"UnloggedExperts are needed here, not a {type(experts).__name__}: give the experts "
+            "as they were before they acted."
         )
     if (experts.observation_size, experts.action_count) != (width, actions):
         raise QuorumError(

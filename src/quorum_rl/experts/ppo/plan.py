@@ -5,6 +5,7 @@ are judged on their own setting; the best `experts / settings` of each setting b
 that is no whole number (HIV: 3000 of 2000 settings), the best of the next rank fill up.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,12 @@ class Plan:
         for name in ("settings", "candidates", "experts", "total_steps", "judging_episodes"):
             if getattr(self, name) < 1:
                 raise QuorumError(f"{name} is {getattr(self, name)}: give at least 1.")
+        if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
+            raise QuorumError(
+                f"learning_rates are {self.learning_rates}: give numbers above 0, all finite."
+            )
+        if not self.batch_slices or min(self.batch_slices) < 1:
+            raise QuorumError(f"batch_slices are {self.batch_slices}: give whole numbers above 0.")
         if self.experts > self.agents:
             raise QuorumError(
                 f"{self.experts} experts cannot be chosen from {self.agents} agents "

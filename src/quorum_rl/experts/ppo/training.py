@@ -160,7 +160,8 @@ def _judge(
 
 def _policies(agents: Agent) -> Network:
     """Actors with the normalisation of observations folded in: an expert is self-contained."""
-    return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
 
 
 @lru_cache(maxsize=4)
