@@ -3,6 +3,7 @@
 Only light modules are imported here; a command imports JAX when it runs.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,10 +17,11 @@ from quorum_rl.commands.experts import Experts
 from quorum_rl.commands.worlds import Worlds
 from quorum_rl.errors import Interrupted, QuorumError
 
-DESCRIPTION = """Quorum learns one policy from the logged decisions of many experts, so that nobody
-can tell from the policy whether any one expert took part.
+DESCRIPTION = """Quorum is to learn one policy from the logged decisions of many experts, so that
+nobody can tell from the policy whether any one expert took part.
 
-The stages so far: worlds, experts (who is protected), demos (what they did).
+The stages so far: worlds, experts (who is to be protected), demos (what they did). Nothing that
+they write is private yet: release and private training come next.
 Start with 'quorum demo', then 'quorum experts train --help'."""
 
 Command = (
@@ -49,8 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"quorum: {error}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, Interrupted) as stop:
-        print(f"quorum: {stop or 'interrupted.'}", file=sys.stderr)
+        print(f"quorum: {str(stop) or 'interrupted.'}", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        print("quorum: there is not enough memory for that: ask for less.", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

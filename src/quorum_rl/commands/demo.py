@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorum_rl.commands.output import check_seed, console, save_picture
+from quorum_rl.commands.output import check_folder, check_seed, console, save_picture
 from quorum_rl.errors import QuorumError
 
 EPISODES = 200
@@ -27,7 +27,11 @@ class Demo:
         if self.out.exists() and not self.out.is_dir():
             raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
         check_seed(self.seed)
-        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise QuorumError(f"{str(self.out)!r} cannot be made: {error.strerror}.") from error
+        check_folder(self.out)
         prepare()
         self._worlds()
         self._experts()
@@ -45,7 +49,7 @@ class Demo:
         from quorum_rl.envs.rollout import uniform_policy
 
         console().print(f"1. The worlds: {EPISODES} episodes of two policies each")
-        table = Table("world", "policy", "mean return ± 95%", "normalised", "picture")
+        table = Table("world", "policy", "mean return ± 95%", "normalised")
         for name in world_names():
             world = get_world(name)
             limit = world.facts.evaluation_time_limit
@@ -64,10 +68,9 @@ class Demo:
                 title = f"{name}, {policy} policy"
                 save_picture(draw_episode(world, episode, params, title), path)
                 normalised = world.facts.normalised(mean)
-                table.add_row(
-                    name, policy, f"{mean:.4g} ± {half:.2g}", f"{normalised:.3f}", str(path)
-                )
+                table.add_row(name, policy, f"{mean:.4g} ± {half:.2g}", f"{normalised:.3f}")
         console().print(table)
+        console().print(f"   an episode of each is drawn in {self.out}/")
 
     def _experts(self) -> None:
         """A small population on CartPole, its demonstrations, and how long it agrees."""

@@ -62,6 +62,8 @@ class Collect:
         check_new_file(self.out, overwrite=self.overwrite)
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
+        if self.gymnasium is not None and (self.param or self.world):
+            raise QuorumError("--param and --world do not go with --gymnasium: leave them out.")
         check_seed(self.seed)
         prepare()
         from quorum_rl.experts import load_population

@@ -1,6 +1,7 @@
 """What commands share when they show something."""
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from quorum_rl.errors import QuorumError
@@ -35,11 +36,23 @@ def check_new_file(path: Path, *, overwrite: bool) -> None:
         raise QuorumError(
             f"{str(path)!r} exists already: give another name, or --overwrite to replace it."
         )
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Fail if nothing can be written into a folder."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise QuorumError(
+            f"nothing can be written into {str(folder)!r} ({error.strerror}): choose another."
+        ) from error
 
 
 def check_picture(path: Path) -> None:
     """As `check_new_file`, for a picture, which may replace an older one."""
-    if path.suffix not in PICTURES:
+    if path.suffix.lower() not in PICTURES:
         raise QuorumError(f"{str(path)!r} is no picture: let it end in {', '.join(PICTURES)}.")
     check_new_file(path, overwrite=True)
 

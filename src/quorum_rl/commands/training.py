@@ -1,6 +1,7 @@
 """The shell around training a population: progress, interruption, files."""
 
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def train(command: Train) -> None:
     chosen = command.planned(world)
     plan, recipe = chosen.plan, chosen.recipe
     configuration = {
-        "world": command.world,
+        "world": _lasting(command.world),
         "seed": command.seed,
         **asdict(plan),
         **asdict(recipe),
@@ -94,6 +95,12 @@ def _peak_memory() -> str:
     stats = jax.devices()[0].memory_stats() or {}
     peak = stats.get("peak_bytes_in_use")
     return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
+
+
+def _lasting(world: str) -> str:
+    """A world's name that is true from any folder."""
+    path, colon, attribute = world.rpartition(":")
+    return f"{Path(path).resolve()}:{attribute}" if colon else world
 
 
 def world_of(population: Population, named: str | None) -> AnyWorld:
@@ -180,8 +187,9 @@ def _stoppable() -> Iterator[list[bool]]:
 
     def on_interrupt(number: int, frame: Any) -> None:
         del number, frame
-        if asked[0]:
-            raise KeyboardInterrupt
+        if asked[0]:  # at once: unwinding out of a running XLA program can crash
+            console().print("stopped at once; nothing was kept")
+            os._exit(130)
         asked[0] = True
         console().print("stopping after the steps under way (Ctrl-C again to stop at once)")
 

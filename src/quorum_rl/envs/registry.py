@@ -38,7 +38,12 @@ def _world_in_file(name: str) -> AnyWorld:
     if spec is None or spec.loader is None:
         raise QuorumError(f"world {name!r}: {path!r} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises
+        raise QuorumError(
+            f"world {name!r}: {path!r} cannot be run ({type(error).__name__}: {error})."
+        ) from error
     world = getattr(module, attribute, None)
     if not isinstance(world, World):
         raise QuorumError(

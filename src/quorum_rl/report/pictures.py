@@ -38,7 +38,8 @@ def _density_curve(axes: Axes, values: npt.NDArray[np.floating]) -> None:
     spread = spread or float(values.std())
     if spread == 0:
         return
-    width = 0.9 * spread * len(values) ** -0.2
+    # Never narrower than the histogram's bars: most experts may be equally good.
+    width = max(0.9 * spread * len(values) ** -0.2, (values.max() - values.min()) / 40)
     at = np.linspace(values.min() - 2 * width, values.max() + 2 * width, 400)
     kernels = np.exp(-0.5 * ((at[:, None] - values) / width) ** 2)
     density = kernels.sum(axis=1) / (len(values) * width * np.sqrt(2 * np.pi))

@@ -36,8 +36,8 @@ class Recipe:
     half_precision: bool = False  # bfloat16 products; weights and sums stay float32
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise QuorumError(f"hidden is {self.hidden}: give the sizes of one or more layers.")
+        if not self.hidden or not all(1 <= size <= 2**16 for size in self.hidden):
+            raise QuorumError(f"hidden is {self.hidden}: give layers of 1 to 65536 units.")
         if self.steps_per_iteration % self.slice_size:
             raise QuorumError(
                 f"slice_size {self.slice_size} does not divide the {self.steps_per_iteration} "

@@ -18,6 +18,8 @@ from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo.agent import Recipe, Tuning
 
+MOST = 10**12  # of anything in a plan: more is a slip of the finger
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -37,8 +39,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("settings", "candidates", "experts", "total_steps", "judging_episodes"):
-            if getattr(self, name) < 1:
-                raise QuorumError(f"{name} is {getattr(self, name)}: give at least 1.")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise QuorumError(f"{name} is {getattr(self, name)}: give 1 to {MOST:,}.")
         if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
             raise QuorumError(
                 f"learning_rates are {self.learning_rates}: give numbers above 0, all finite."
