@@ -242,8 +242,8 @@ def whole_number(header: dict[str, Any], name: str, *, least: int = 0) -> int:
 
 
 @contextmanager
-def refusing_damage(complaint: str) -> Iterator[None]:
-    """Say `complaint` in one sentence, with the reason, when what a file holds makes no sense.
+def refusing_damage(complaint: str, *, fix: str = "make it again") -> Iterator[None]:
+    """Say `complaint`, the reason and the fix when what a file holds makes no sense.
 
     Raises:
         QuorumError: instead of whatever parsing foreign bytes can raise.
@@ -256,4 +256,4 @@ def refusing_damage(complaint: str) -> Iterator[None]:
         OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error
     ) as error:  # fmt: skip
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise QuorumError(f"{complaint} ({reason}): make it again.") from error
+        raise QuorumError(f"{complaint} ({reason}): {fix}.") from error
