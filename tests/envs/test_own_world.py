@@ -2,7 +2,7 @@
 
 import runpy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,31 @@ class Altered(CartPole):
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
         return self.alter(super().step(key, state, action, params))
+
+
+@broken("the state from reset holds a typed random key 'position', .* jax.random.key_data")
+class KeyInState(CartPole):
+    def reset(self, key: Any, params: Any) -> Any:
+        state, observation = super().reset(key, params)
+        return replace(state, position=key), observation
+
+
+@broken(r"default_params\(\) holds a typed random key 'gravity'")
+class KeyInParams(CartPole):
+    def default_params(self) -> CartPoleParams:
+        return CartPoleParams(gravity=jax.random.key(0))  # type: ignore[arg-type]
+
+
+@broken(r"settings\(\) holds a typed random key 'force'")
+class KeyInSettings(CartPole):
+    def settings(self) -> CartPoleParams:
+        return replace(super().settings(), force=jax.random.split(jax.random.key(0), 1000))  # type: ignore[arg-type]
+
+
+@broken("field 'wind' has compare=False, .* share compiled programs")
+@dataclass(frozen=True)
+class NotCompared(CartPole):
+    wind: float = field(default=0.0, compare=False)
 
 
 @broken("step gives tuple, not a quorum_rl.envs.Step")

@@ -24,6 +24,7 @@ def check_world(world: AnyWorld) -> None:
         QuorumError: naming the first thing that is wrong and what it should be.
     """
     _check_members(world)
+    _check_equality(world)
     _check_spaces(world)
     _check_facts(world)
     _check_params(world)
@@ -48,6 +49,30 @@ def _check_members(world: object) -> None:
         )
     if not isinstance(world.name, str) or not world.name:
         raise QuorumError(f"{type(world).__name__}.name is {world.name!r}: give it a text.")
+
+
+def _check_equality(world: AnyWorld) -> None:
+    """Equal worlds share compiled programs, which hold whatever the first of them was."""
+    made: Any = world
+    for field in fields(made) if is_dataclass(made) else ():
+        _require(
+            world,
+            field.compare,
+            f"field {field.name!r} has compare=False, so worlds that differ would share compiled "
+            "programs; let it be compared",
+        )
+
+
+def _check_no_keys(world: AnyWorld, tree: Any, what: str) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        name = jax.tree_util.keystr(path, simple=True)
+        _require(
+            world,
+            not is_key,
+            f"{what} holds a typed random key {name!r}, with which training could not be saved; "
+            "keep its jax.random.key_data, or take randomness from the key of step",
+        )
 
 
 def _check_spaces(world: AnyWorld) -> None:
@@ -104,6 +129,7 @@ def _check_params(world: AnyWorld) -> None:
         "time_limit" in {field.name for field in fields(params)},
         "its params have no field 'time_limit'",
     )
+    _check_no_keys(world, params, "default_params()")
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = jax.tree_util.keystr(path, simple=True)
         _require(
@@ -131,6 +157,7 @@ def _check_settings(world: AnyWorld) -> None:
         f"settings() gives a {type(settings).__name__}, not the {type(default).__name__} of "
         "default_params()",
     )
+    _check_no_keys(world, settings, "settings()")
     shapes = {
         jax.tree_util.keystr(path, simple=True): np.shape(leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(settings)
@@ -155,6 +182,7 @@ def _check_reset_and_step(world: AnyWorld) -> None:
     )
     state, observation = begun
     _check_observation(world, observation, "reset")
+    _check_no_keys(world, state, "the state from reset")
     again, _ = world.reset(key, params)
     _require(world, _equal(state, again), "reset with the same key gives two different states")
     after = world.step(key, state, action, params)
@@ -226,13 +254,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _numbers(tree: Any) -> list[np.ndarray]:
-    """The leaves of `tree` for NumPy, which does not know JAX's random keys."""
-    arrays = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    is_key = [jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in arrays]
-    return [
-        np.asarray(jax.random.key_data(array) if key else array)
-        for array, key in zip(arrays, is_key, strict=True)
-    ]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def _check_time_limit(world: AnyWorld) -> None:

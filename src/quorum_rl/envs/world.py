@@ -76,11 +76,19 @@ class World(Protocol[StateT, ParamsT]):
     """The protocol. `step` and `reset` must be pure: they are traced by `jit`, `vmap` and `scan`.
 
     `params` is a frozen pytree of numbers with a field `time_limit`; the state counts the steps
-    of its episode so that `step` can tell when that limit is reached.
+    of its episode so that `step` can tell when that limit is reached. Neither holds typed random
+    keys, which no file can keep.
+
+    A world may have an attribute `copies_at_once`: on a CPU, roll-outs step no more copies than
+    that at a time, which is faster where more would not stay in the processor's cache.
     """
 
     def __hash__(self) -> int:
-        """Worlds are looked up when a compiled program is reused."""
+        """Worlds are looked up when a compiled program is reused.
+
+        Equal worlds share compiled programs, so worlds that differ must not compare equal: in a
+        dataclass, no field may have `compare=False`.
+        """
 
     @property
     def name(self) -> str: ...
