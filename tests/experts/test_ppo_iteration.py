@@ -15,8 +15,8 @@ from quorum_rl.experts.ppo.iteration import (
     Batch,
     Trace,
     _adam,
+    estimate_advantages,
     improve,
-    judge,
     loss,
     roll_out,
 )
@@ -171,7 +171,7 @@ def test_advantages_are_gae_with_a_bootstrap_from_the_true_last_observation(
     recipe: Recipe, agent: Agent, seed: int
 ) -> None:
     trace = random_trace(seed)
-    after, batch = judge(recipe, agent, trace)
+    after, batch = estimate_advantages(recipe, agent, trace)
     seen = np.concatenate([[3.0, 9.0, 4.0], np.asarray(trace.discounted).ravel()])
     deviation = float(np.std(seen))
     assert float(after.earned.deviation) == pytest.approx(deviation, rel=1e-4)
@@ -190,7 +190,7 @@ def test_advantages_are_gae_with_a_bootstrap_from_the_true_last_observation(
 
 def test_judging_adds_the_raw_observations_to_the_moments(recipe: Recipe, agent: Agent) -> None:
     trace = random_trace(3)
-    after, batch = judge(recipe, agent, trace)
+    after, batch = estimate_advantages(recipe, agent, trace)
     mean, deviation = np.asarray(agent.seen.mean), np.sqrt(agent.seen.variance)
     raw = np.asarray(trace.observation).reshape(-1, 4) * deviation + mean
     before, new = float(agent.seen.weight), len(raw)

@@ -64,7 +64,7 @@ def population_iteration(
     def one(agent: Agent, tuning: Tuning) -> tuple[Agent, Earned]:
         agent_key = jax.random.fold_in(jax.random.fold_in(key, tuning.number), agent.iteration)
         agent, trace, earned = roll_out(world, recipe, agent, tuning, agent_key)
-        agent, batch = judge(recipe, agent, trace)
+        agent, batch = estimate_advantages(recipe, agent, trace)
         return improve(recipe, agent, tuning, batch, shuffle_key, total_iterations), earned
 
     return jax.vmap(one)(agents, tunings)
@@ -111,7 +111,7 @@ def roll_out(
     return agent, trace, earned
 
 
-def judge(recipe: Recipe, agent: Agent, trace: Trace) -> tuple[Agent, Batch]:
+def estimate_advantages(recipe: Recipe, agent: Agent, trace: Trace) -> tuple[Agent, Batch]:
     """Advantages by GAE, and the running moments with the new data in them.
 
     A truncated episode bootstraps from its true last observation; only a terminated one is worth
