@@ -111,22 +111,42 @@ def test_experts_named_by_strings_are_numbered_in_sorted_order(
     assert_as_recorded(demonstrations, sorted(recorded, key=lambda step: names[step.expert]))
 
 
-def test_without_next_observations_only_the_last_truncated_step_is_lost(
+def test_without_next_observations_the_time_limit_moves_forward_by_one_step(
     recorded: Any, declared: Declared, tmp_path: Path
 ) -> None:
     pa.parquet.write_table(step_table(recorded, successors=False), tmp_path / "t.parquet")
     demonstrations = read_table(tmp_path / "t.parquet", declared)
-    known = [step for step in recorded if step.terminated or not step.truncated]
+    limit = declared.horizon - 1
+    assert demonstrations.declared.horizon == limit
+    known = [step for step in recorded if step.step < limit]
     got = demonstrations.transitions(np.arange(demonstrations.transition_count))
     np.testing.assert_array_equal(got.observation, [step.observation for step in known])
     np.testing.assert_array_equal(got.action, [step.action for step in known])
     np.testing.assert_array_equal(got.terminated, [step.terminated for step in known])
-    kept = np.array([not step.terminated for step in known])
+    np.testing.assert_array_equal(got.truncated, [step.step == limit - 1 for step in known])
+    used = np.array([not step.terminated for step in known])
     successors = np.array([step.next_observation for step in known])
-    np.testing.assert_array_equal(np.asarray(got.next_observation)[kept], successors[kept])
-    lost = sum(step.truncated and not step.terminated for step in recorded)
-    cut = np.asarray(got.truncated) & ~np.asarray(got.terminated)
-    assert lost == cut.sum() == len(recorded) - len(known)
+    np.testing.assert_array_equal(np.asarray(got.next_observation)[used], successors[used])
+    assert 0 < len(known) < len(recorded)
+
+
+@pytest.mark.parametrize("ended", ["terminals", "timeouts"])
+def test_how_a_step_at_the_time_limit_ended_cannot_be_seen_without_its_successor(
+    ended: str,
+) -> None:
+    """Otherwise the length of what is left would tell on an action that is not shown."""
+    flags = {"terminals": np.zeros(3), "timeouts": np.zeros(3)}
+    flags[ended][2] = 1
+    arrays = StepArrays(
+        observations=np.arange(6.0).reshape(3, 2),
+        actions=np.zeros(3, int),
+        rewards=np.zeros(3),
+        experts=np.zeros(3, int),
+        **flags,
+    )
+    read = from_step_arrays(arrays, Declared(2, 2, horizon=3))
+    assert read.episodes.length.tolist() == [2]
+    assert (read.episodes.terminated[0], read.episodes.truncated[0]) == (False, True)
 
 
 def test_without_a_truncated_column_the_declared_horizon_says_what_was_truncated(

@@ -118,13 +118,21 @@ def test_an_episode_longer_than_the_declared_horizon_is_refused(tmp_path: Path) 
 
 def test_an_early_truncation_is_read_if_its_rule_is_declared_public(tmp_path: Path) -> None:
     public = replace(DECLARED, early_truncation_is_public=True)
-    lines = replaced(7, "2,0,2,4.0,2.0,0,1,false,true")
-    assert read_csv(tmp_path, lines, public).episodes.length.tolist() == [3, 1, 2]
+    columns = good_columns()
+    columns["terminated"][6], columns["truncated"][6] = False, True
+    columns["next_observation"] = [*columns["observation"][1:], columns["observation"][-1]]
+    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    read = read_table(tmp_path / "log.parquet", public)
+    assert read.episodes.length.tolist() == [3, 1, 3]
+    unknown = replaced(7, "2,0,2,4.0,2.0,0,1,false,true")
+    with pytest.raises(QuorumError, match="row 7: the state after this truncated episode is"):
+        read_csv(tmp_path, unknown, public)
     both = replaced(7, "2,0,2,4.0,2.0,0,1,true,true")  # a public termination came as well
     assert read_csv(tmp_path, both).episodes.length.tolist() == [3, 1, 3]
-    lone = replaced(4, "1,1,0,2.0,1.0,0,1,false,true")
-    with pytest.raises(QuorumError, match="row 4: a truncated episode of one step is of no use"):
-        read_csv(tmp_path, lone, public)
+    none, ended = np.zeros(1, int), np.ones(1)
+    arrays = StepArrays(np.zeros((1, 2)), none, none, none, timeouts=ended, experts=none)
+    with pytest.raises(QuorumError, match="episodes of one step are of no use"):
+        from_step_arrays(arrays, Declared(2, 2, horizon=1))
 
 
 @pytest.mark.parametrize("successors", [False, True])

@@ -14,8 +14,8 @@ from quorum_rl.logs.rows import Rows, from_rows
 class StepArrays(NamedTuple):
     """The first five are what d3rlpy's `MDPDataset` takes; `experts` says who acted.
 
-    Without `next_observations` the last step of a truncated episode is dropped on the way in, for
-    its successor is unknown. Shapes: (steps,); observations (steps, observation_size).
+    Without `next_observations` the time limit moves forward by one step, for what came after it is
+    unknown. Shapes: (steps,); observations (steps, observation_size).
     """
 
     observations: npt.NDArray[Any]

@@ -108,8 +108,7 @@ def arrange(
 ) -> Demonstrations:
     """Sort checked episodes by expert; the columns stay where they are.
 
-    Does not look at when episodes were truncated: a reader that had to drop a last step has checked
-    the length before that.
+    Does not look at when episodes were truncated: that is checked where they are read.
     """
     first_step = np.cumsum(length) - length
     in_order = Episodes(
@@ -136,8 +135,8 @@ def check_truncations(
     """Find episodes that were truncated, and not terminated, before the declared horizon.
 
     The guarantee needs ends that follow a public rule of state, action and time. The time limit is
-    one; of any other only the owner of the logs can say so. `length` is what was acted, before a
-    reader drops anything. Shapes: (episodes,).
+    one; of any other only the owner of the logs can say so. `length` is what was acted.
+    Shapes: (episodes,).
 
     Raises:
         QuorumError: naming the place of the first one, unless such a rule is declared.

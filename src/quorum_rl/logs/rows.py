@@ -2,11 +2,14 @@
 
 Rows do not say what came after an episode's last step unless they carry the next observation.
 Where they do not: after a terminated step nothing is bootstrapped, so the last observation stands
-in for the successor nobody uses; the last step of a truncated episode is dropped, because its
-successor would be used and is unknown, and its observation becomes the state the episode ends in.
+in for the successor nobody uses. What came after the time limit would be used and is unknown, so
+the limit is moved forward by one step for everybody: an episode that lasted to the horizon, however
+it ended, is cut before its last step and counts as truncated there. Cutting only those that did not
+terminate in that step would let an end depend on an action that is not shown.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +130,7 @@ def _check_ends(
 ) -> Flags:
     """Only the last step of an episode ends it, and it does; gives `truncated` per episode.
 
-    Lengths are judged here, before the last step of a truncated episode may be dropped.
+    Lengths are judged here, before the time limit may be moved forward.
     """
     too_long = np.flatnonzero(length > declared.horizon)
     if len(too_long):
@@ -187,26 +190,40 @@ def _with_last_states(
 ) -> Demonstrations:
     """Add the state after each episode's last step, as the module's text says."""
     terminated = rows.terminated[last]
-    unknown = truncated & ~terminated & (rows.next_observation is None)
-    too_short = np.flatnonzero(unknown & (length == 1))
-    if len(too_short):
-        raise QuorumError(
-            f"{place(int(last[too_short[0]]))}: a truncated episode of one step is of no use "
-            "without its next observation: add the next_observation columns or leave it out."
-        )
+    cut = np.zeros(len(last), dtype=np.bool_)
+    if rows.next_observation is None:
+        _check_can_be_cut(declared, last, length, truncated & ~terminated, place)
+        cut = length == declared.horizon
+        declared = replace(declared, horizon=declared.horizon - 1)
     copies = np.ones(len(rows.step), dtype=np.int64)
-    copies[last[~unknown]] = 2
+    copies[last[~cut]] = 2
     observations = np.repeat(rows.observation, copies, axis=0)
-    kept_length = length - unknown
     if rows.next_observation is not None:
         observations[np.cumsum(length + 1) - 1] = rows.next_observation[last]
     kept = np.ones(len(rows.step), dtype=np.bool_)
-    kept[last[unknown]] = False
+    kept[last[cut]] = False
     return arrange(
         declared,
         Columns(observations, rows.action[kept], rows.reward[kept]),
         expert=rows.expert[last],
-        length=kept_length,
-        terminated=terminated,
-        truncated=truncated,
+        length=length - cut,
+        terminated=terminated & ~cut,
+        truncated=truncated | cut,
     )
+
+
+def _check_can_be_cut(
+    declared: Declared, last: Integers, length: Integers, truncated: Flags, place: Place
+) -> None:
+    """Without next observations a time limit can be moved forward, another end cannot."""
+    early = np.flatnonzero(truncated & (length < declared.horizon))
+    if len(early):
+        raise QuorumError(
+            f"{place(int(last[early[0]]))}: the state after this truncated episode is unknown: "
+            "add the next_observation columns."
+        )
+    if declared.horizon == 1:
+        raise QuorumError(
+            f"{place(0)}: episodes of one step are of no use without the state after it: add the "
+            "next_observation columns."
+        )
