@@ -371,3 +371,17 @@ def test_what_cannot_be_declared_is_refused(facts: dict[str, Any], message: str)
     good: dict[str, Any] = {"action_count": 2, "observation_size": 1, "horizon": 3}
     with pytest.raises(QuorumError, match=message):
         Declared(**(good | facts))
+
+
+def test_a_doubled_column_is_refused(tmp_path: Path) -> None:
+    doubled = HEADER.replace("reward", "action")
+    (tmp_path / "log.csv").write_text("\n".join([doubled, *GOOD]) + "\n")
+    with pytest.raises(QuorumError, match="two columns 'action'"):
+        read_table(tmp_path / "log.csv", DECLARED)
+
+
+def test_a_number_far_beyond_the_others_is_a_missing_column(tmp_path: Path) -> None:
+    far = HEADER.replace("observation_1", "observation_999999999999")
+    (tmp_path / "log.csv").write_text("\n".join([far, *GOOD]) + "\n")
+    with pytest.raises(QuorumError, match="1 columns for 'observation'"):
+        read_table(tmp_path / "log.csv", DECLARED)

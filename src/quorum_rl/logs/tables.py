@@ -231,9 +231,8 @@ def _vector_names(name: str | tuple[str, ...], present: list[str]) -> list[str]:
         return list(name)
     if name in present:
         return [name]
-    numbered = [re.fullmatch(re.escape(name) + r"_(\d+)", one) for one in present]
-    count = max((int(found[1]) + 1 for found in numbered if found), default=0)
-    return [f"{name}_{index}" for index in range(count)]
+    numbered = {one for one in present if re.fullmatch(re.escape(name) + r"_\d+", one)}
+    return [f"{name}_{index}" for index in range(len(numbered))]
 
 
 def _is_number(kind: Any) -> bool:
@@ -273,6 +272,9 @@ def _read_csv(file: Path, columns: TableColumns) -> Any:
         types |= {columns.step: pa.int64(), columns.action: pa.int64()}
         types |= {columns.terminated: pa.bool_(), columns.truncated: pa.bool_()}
         used = _used(columns, names)
+        doubled = [one for one in used if names.count(one) > 1]
+        if doubled:
+            raise QuorumError(f"{str(file)!r} has two columns {doubled[0]!r}: rename one.")
         return pa.csv.read_csv(
             str(file),
             read_options=pa.csv.ReadOptions(use_threads=False),  # threads lose the row number
