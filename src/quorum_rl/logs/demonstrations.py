@@ -94,8 +94,9 @@ class Demonstrations:
     """The logged decisions of many experts. SENSITIVE: this is what the guarantee protects.
 
     Episodes are sorted by expert and keep their position within the expert. Everything here except
-    `declared` is private, the number of experts included; hence the `repr` shows only `declared`,
-    and only the release and the training stage may take this type, together with a ledger.
+    `declared` is private, the number of experts included; hence the `repr` shows only `declared`.
+    Of the stages whose results may be published, only the release and the training may take this
+    type, together with a ledger.
 
     Experts are addressed by position (0 … expert_count - 1), episodes and transitions by their
     number within this view. Arrays are read-only and may be backed by a file.
