@@ -34,7 +34,7 @@ def draw_returns(
 
 def _density_curve(axes: Axes, values: npt.NDArray[np.floating]) -> None:
     """A Gaussian kernel density estimate with Silverman's bandwidth; none for a single value."""
-    spread = min(values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34)
+    spread = min(float(values.std()), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34)
     spread = spread or float(values.std())
     if spread == 0:
         return
