@@ -3,10 +3,7 @@
     python benchmarks/experts.py --sb3-python PATH/TO/python --json results.json
 
 Both sides train PPO with the same recipe on CartPole (200 steps an episode), each measurement in a
-process of its own, the two sides in turn. Stable-Baselines3 lives in its own environment:
-
-    python -m venv .benchmark-envs/sb3
-    .benchmark-envs/sb3/bin/pip install torch stable-baselines3 gymnasium
+process of its own, the two sides in turn. README.md says how to make SB3's own environment.
 
 This file is read by both interpreters, so only the measuring functions import what they measure.
 """
@@ -130,7 +127,6 @@ class Row:
 
 
 SETUPS: Final = {
-    # The usual one for CartPole: four worlds, 128 steps, four minibatches, four epochs.
     "usual": Setup(copies=4, roll_out_steps=128, epochs=4, slice_size=128),
     "long": Setup(copies=16, roll_out_steps=128, epochs=4, slice_size=512),
     "short": Setup(copies=16, roll_out_steps=64, epochs=2, slice_size=512),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from quorum_rl.commands.experts import require_diagnostics
 from quorum_rl.commands.output import (
+    begin_diagnostics,
     check_new_file,
-    check_picture,
     check_seed,
     console,
     save_picture,
@@ -228,13 +227,8 @@ class Agreement:
     """I know that the result is not private and must not be published about real experts."""
 
     def run(self) -> None:
-        from quorum_rl.devices import prepare
-
-        require_diagnostics(self.diagnostics_not_private, "the agreement of the experts")
-        if self.picture is not None:
-            check_picture(self.picture)
-        check_seed(self.seed)
-        prepare()
+        accepted = self.diagnostics_not_private
+        begin_diagnostics("the agreement of the experts", accepted, self.picture, self.seed)
         from quorum_rl.experts import load_population
         from quorum_rl.logs import as_they_acted, open_demonstrations
         from quorum_rl.logs.agreement import agreement_curve

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from quorum_rl.commands.output import (
+    begin_diagnostics,
     check_new_file,
-    check_picture,
     check_seed,
     console,
     save_picture,
 )
-from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
     from quorum_rl.envs import AnyWorld
@@ -154,13 +153,8 @@ class Returns:
     """I know that the result is not private and must not be published about real experts."""
 
     def run(self) -> None:
-        from quorum_rl.devices import prepare
-
-        require_diagnostics(self.diagnostics_not_private, "the returns of single experts")
-        if self.picture is not None:
-            check_picture(self.picture)
-        check_seed(self.seed)
-        prepare()
+        accepted = self.diagnostics_not_private
+        begin_diagnostics("the returns of single experts", accepted, self.picture, self.seed)
         import numpy as np
 
         from quorum_rl.commands.training import default_returns, world_of
@@ -193,15 +187,6 @@ class Returns:
 
             figure = draw_returns(returns, world.name, log_scale=world.name == "HIV")
             save_picture(figure, self.picture)
-
-
-def require_diagnostics(accepted: bool, what: str) -> None:
-    """Fail unless the user said that the result is not private."""
-    if not accepted:
-        raise QuorumError(
-            f"{what} would be computed from private data without noise: add "
-            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
-        )
 
 
 @dataclass(frozen=True)

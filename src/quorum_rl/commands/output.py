@@ -57,6 +57,25 @@ def check_picture(path: Path) -> None:
     check_new_file(path, overwrite=True)
 
 
+def begin_diagnostics(what: str, accepted: bool, picture: Path | None, seed: int) -> None:
+    """Start a command that looks at private data without noise.
+
+    Raises:
+        QuorumError: unless the user said that they know what that means.
+    """
+    if not accepted:
+        raise QuorumError(
+            f"{what} would be computed from private data without noise: add "
+            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
+        )
+    if picture is not None:
+        check_picture(picture)
+    check_seed(seed)
+    from quorum_rl.devices import prepare  # late, for it imports JAX
+
+    prepare()
+
+
 def save_picture(figure: "Figure", path: Path) -> None:
     """Write a picture in the format that its name says."""
     from quorum_rl.envs.drawing import save_figure
