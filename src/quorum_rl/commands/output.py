@@ -21,9 +21,9 @@ def console() -> "Console":
 
 
 def check_seed(seed: int | None) -> None:
-    """Fail for a seed that no generator takes."""
-    if seed is not None and not 0 <= seed < 2**63:
-        raise QuorumError(f"the seed is {seed}: give a whole number from 0 to 2**63 - 1.")
+    """Fail for a seed that JAX would refuse, or take for another one."""
+    if seed is not None and not 0 <= seed < 2**32:
+        raise QuorumError(f"the seed is {seed}: give a whole number from 0 to {2**32 - 1}.")
 
 
 def check_new_file(path: Path, *, overwrite: bool) -> None:

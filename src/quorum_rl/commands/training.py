@@ -24,8 +24,8 @@ from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
-from quorum_rl.experts.ppo.presets import agents_per_wave
-from quorum_rl.experts.ppo.training import Standing, Stopped, train_population
+from quorum_rl.experts.ppo.presets import Preset, agents_per_wave
+from quorum_rl.experts.ppo.training import Judged, Standing, Stopped, train_population
 
 SECONDS_BETWEEN_CHECKPOINTS = 600
 
@@ -36,37 +36,52 @@ def train(command: Train) -> None:
     if command.world not in world_names():
         check_world(world)
     chosen = command.planned(world)
+    configuration = _configuration(command, chosen)
+    begun = time.perf_counter()
+    judged, numbers = _trained(command, world, chosen, configuration)
+    population = Population(
+        observation_size=world.spaces.observation_size,
+        action_count=world.spaces.action_count,
+        network=jax.tree.map(lambda leaf: leaf[numbers], judged.network),
+        origin=configuration | {"quorum": __version__, "jax": jax.__version__},
+    )
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(population.network)):
+        raise QuorumError(
+            "some of the chosen experts diverged, their weights are not finite: lower "
+            "--learning-rates, or ask for fewer experts."
+        )
+    save_population(population, command.out, half_precision=command.half_precision)
+    _unfinished(command).unlink(missing_ok=True)
+    console().print(
+        f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
+        f"mean return on their own settings {judged.returns[numbers].mean():.4g}{_peak_memory()}"
+    )
+
+
+def _trained(
+    command: Train, world: AnyWorld, chosen: Preset, configuration: dict[str, Any]
+) -> tuple[Judged, npt.NDArray[np.intp]]:
+    """Train all agents, going on from where an interrupted command stopped."""
     plan, recipe = chosen.plan, chosen.recipe
-    configuration = {
-        "world": _lasting(command.world),
-        "seed": command.seed,
-        **asdict(plan),
-        **asdict(recipe),
-        "hidden": list(recipe.hidden),
-        "learning_rates": list(plan.learning_rates),
-        "batch_slices": list(plan.batch_slices),
-    }
-    unfinished = command.out.with_name(command.out.name + ".unfinished")
+    unfinished = _unfinished(command)
     standing = None
     if unfinished.exists():
         standing = load_standing(unfinished, world, recipe, configuration)
         console().print(f"going on from {str(unfinished)!r}")
-    per_wave = agents_per_wave(world, plan, recipe)
     console().print(
         f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
         f"{len(jax.devices())} {jax.devices()[0].device_kind}"
     )
-    begun = time.perf_counter()
     with _stoppable() as asked, _Bar() as bar:
         shell = _Shell(bar, asked, unfinished, configuration)
         try:
-            judged, numbers = train_population(
+            return train_population(
                 world,
                 plan,
                 recipe,
                 seed=command.seed,
-                agents_per_wave=per_wave,
+                agents_per_wave=agents_per_wave(world, plan, recipe),
                 standing=standing,
                 report=shell.report,
             )
@@ -76,19 +91,20 @@ def train(command: Train) -> None:
                 f"stopped after {shell.steps:,} steps; the same command goes on from "
                 f"{str(unfinished)!r}."
             ) from None
-    network = jax.tree.map(lambda leaf: leaf[numbers], judged.network)
-    population = Population(
-        observation_size=world.spaces.observation_size,
-        action_count=world.spaces.action_count,
-        network=network,
-        origin=configuration | {"quorum": __version__, "jax": jax.__version__},
-    )
-    save_population(population, command.out, half_precision=command.half_precision)
-    unfinished.unlink(missing_ok=True)
-    console().print(
-        f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
-        f"mean return on their own settings {judged.returns[numbers].mean():.4g}{_peak_memory()}"
-    )
+
+
+def _configuration(command: Train, chosen: Preset) -> dict[str, Any]:
+    """All that decides what experts come out, as a file can hold it."""
+    made = {"world": _lasting(command.world), "seed": command.seed}
+    made |= asdict(chosen.plan) | asdict(chosen.recipe)
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in made.items()
+    }
+
+
+def _unfinished(command: Train) -> Path:
+    """Where an interrupted training is kept."""
+    return command.out.with_name(command.out.name + ".unfinished")
 
 
 def _peak_memory() -> str:

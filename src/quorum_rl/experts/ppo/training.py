@@ -82,7 +82,6 @@ def train_population(
     every = tunings(world, plan, recipe)
     per_wave = min(agents_per_wave or plan.agents, plan.agents)
     total = plan.iterations(recipe)
-    per_agent = total * recipe.steps_per_iteration
     key = jax.random.key(seed)
     judged, agents, iteration, size = standing or Standing(None, None, 0, 0)
     done = len(judged.returns) if judged else 0
@@ -101,20 +100,25 @@ def train_population(
             agents, earned = chunk(agents, wave_padded, key, iteration, last, total)
             iteration = last
             now = Standing(judged, agents, iteration, size)
-            episodes = np.asarray(earned.episodes)[:size].sum()
-            progress = Progress(
-                steps=done * per_agent + size * iteration * recipe.steps_per_iteration,
-                total_steps=plan.agents * per_agent,
-                mean_return=float(np.asarray(earned.total)[:size].sum() / episodes)
-                if episodes
-                else float("nan"),
-            )
-            if report is not None and report(progress, now):
+            if report is not None and report(_progress(plan, recipe, done, now, earned), now):
                 raise Stopped(now)
         judged = _judge(world, plan, seed, wave, agents, judged)
         agents, iteration, done = None, 0, done + size
     assert judged is not None
     return judged, chosen_agents(plan, judged.returns)
+
+
+def _progress(plan: Plan, recipe: Recipe, done: int, now: Standing, earned: Earned) -> Progress:
+    """How far training is, `done` agents having finished before the wave under way."""
+    per_iteration = recipe.steps_per_iteration
+    per_agent = plan.iterations(recipe) * per_iteration
+    episodes = np.asarray(earned.episodes)[: now.under_way].sum()
+    total = np.asarray(earned.total)[: now.under_way].sum()
+    return Progress(
+        steps=done * per_agent + now.under_way * now.iteration * per_iteration,
+        total_steps=plan.agents * per_agent,
+        mean_return=float(total / episodes) if episodes else float("nan"),
+    )
 
 
 def _going_on(agents: Agent, count: int) -> Agent:
