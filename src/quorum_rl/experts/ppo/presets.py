@@ -32,7 +32,7 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
     available = len(world.settings().time_limit)
     if name == "small":
         settings = min(150, available)
-        steps = {"Acrobot": 100_000, "HIV": 20_000}.get(world.name, 50_000)
+        steps = {"Acrobot": 70_000, "HIV": 35_000}.get(world.name, 50_000)
         plan = Plan(
             settings=settings, candidates=3, experts=2 * settings, total_steps=steps,
             learning_rates=(1e-3, 5e-4, 2e-3),
