@@ -13,6 +13,7 @@ from quorum_rl.commands.output import (
     check_seed,
     console,
     save_picture,
+    show_facts,
 )
 from quorum_rl.errors import QuorumError
 
@@ -115,11 +116,7 @@ class Show:
         from quorum_rl.logs import open_demonstrations
 
         facts = asdict(open_demonstrations(self.file).declared)
-        if self.json:
-            print(json.dumps(facts, indent=2))
-            return
-        for name, value in facts.items():
-            console().print(f"{name.replace('_', ' '):>20}  {value}")
+        show_facts(facts, as_json=self.json)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from quorum_rl.commands.output import (
     check_seed,
     console,
     save_picture,
+    show_facts,
 )
 
 if TYPE_CHECKING:
@@ -117,11 +118,7 @@ class Show:
             "declared_floor": population.p_min,
             **population.origin,
         }
-        if self.json:
-            print(json.dumps(facts, indent=2))
-            return
-        for name, value in facts.items():
-            console().print(f"{name.replace('_', ' '):>20}  {value}")
+        show_facts(facts, as_json=self.json)
 
 
 @dataclass(frozen=True)

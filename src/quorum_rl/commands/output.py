@@ -1,8 +1,10 @@
 """What commands share when they show something."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quorum_rl.errors import QuorumError
 
@@ -55,6 +57,15 @@ def check_picture(path: Path) -> None:
     if path.suffix.lower() not in PICTURES:
         raise QuorumError(f"{str(path)!r} is no picture: let it end in {', '.join(PICTURES)}.")
     check_new_file(path, overwrite=True)
+
+
+def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print named facts, for a person or for a program."""
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        console().print(f"{name.replace('_', ' '):>20}  {value}")
 
 
 def begin_diagnostics(what: str, accepted: bool, picture: Path | None, seed: int) -> None:

@@ -144,7 +144,7 @@ def _judge(
     world: AnyWorld, plan: Plan, seed: int, wave: Tuning, agents: Agent, before: Judged | None
 ) -> Judged:
     """The wave's policies and their returns, after those of the waves before."""
-    policies = over_experts(_policies)(agents)
+    policies = _folding()(agents)
     network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(wave.number)], policies)
     returns = population_returns(
         world,
@@ -166,6 +166,11 @@ def _policies(agents: Agent) -> Network:
     """Actors with the normalisation of observations folded in: an expert is self-contained."""
     with jax.default_matmul_precision("highest"):
         return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
+
+
+@lru_cache(maxsize=1)
+def _folding() -> Any:
+    return over_experts(_policies)
 
 
 @lru_cache(maxsize=4)
