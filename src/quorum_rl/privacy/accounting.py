@@ -1,0 +1,202 @@
+"""What a list of events costs together, in both directions and always from above.
+
+Releases alone have a closed form. With training, the losses of both stages are convolved by
+dp-accounting, whose grid rounds pessimistically; a release enters it composed already, so that it
+is rounded once and not once per iteration.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
+from quorum_rl.privacy.pairs import (
+    ROUNDING,
+    Losses,
+    Pair,
+    composed_delta,
+    composed_losses,
+    overflow_probability,
+    pair_of,
+)
+
+COARSEST: Final = 2.0**-10  # the grid's widest step
+FINEST: Final = 2.0**-19  # and its narrowest, beyond which memory is not worth it
+FFT_ERROR: Final = 1e-15  # per composed step, added to δ
+LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
+
+
+def total_delta(events: Sequence[Event], epsilon: float) -> float:
+    """At most the δ that all `events` together have at `epsilon`.
+
+    Guarantee: for neighbours that differ by one expert, both with at least the declared number of
+    experts, the outputs of all events together are (epsilon, δ)-indistinguishable.
+    """
+    charge = (1 + math.exp(min(epsilon, LARGEST_EPSILON))) * _overflow(events)
+    return min(_divergence(events)(epsilon) + charge, 1.0)
+
+
+def total_epsilon(events: Sequence[Event], delta: float) -> float:
+    """At most the ε that all `events` together have at `delta`; infinite if no ε reaches it."""
+    if not 0 < delta < 1:
+        raise QuorumError(f"delta is {delta}: give a number between 0 and 1.")
+    if not events:
+        return 0.0
+    divergence, overflow = _divergence(events), _overflow(events)
+
+    def excess(epsilon: float) -> float:
+        return divergence(epsilon) + (1 + math.exp(epsilon)) * overflow - delta
+
+    # Beyond this the charge for overflow alone is more than delta.
+    last = math.log(delta / overflow) if overflow > 0 else LARGEST_EPSILON
+    return _least_root(excess, min(last, LARGEST_EPSILON))
+
+
+def _overflow(events: Sequence[Event]) -> float:
+    return sum(overflow_probability(event) for event in events if isinstance(event, ReleaseEvent))
+
+
+def _least_root(excess: Callable[[float], float], last: float) -> float:
+    """The least ε in [0, last] with excess(ε) ≤ 0, rounded up; infinite if there is none.
+
+    `excess` falls and then may rise: a hockey-stick divergence and the charge for overflow are both
+    convex functions of e^ε.
+    """
+    low, high = 0.0, min(1.0, last)
+    if last <= 0 or excess(low) <= 0:
+        return 0.0 if excess(0.0) <= 0 else math.inf
+    while excess(high) > 0 and high < last:
+        low, high = high, min(2 * high, last)
+    if excess(high) > 0:
+        low, high = 0.0, _lowest_point(excess, 0.0, last)
+        if excess(high) > 0:
+            return math.inf
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
+
+
+def _lowest_point(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that falls and then rises is least."""
+    while high - low > 1e-7:
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if function(left) <= function(right) else (left, high)
+    return high
+
+
+def _divergence(events: Sequence[Event]) -> Callable[[float], float]:
+    """δ as a function of ε, without the charge for overflow."""
+    if not events:
+        return lambda _: 0.0
+    if len(events) == 1 and isinstance(events[0], ReleaseEvent):
+        release = events[0]
+        return lambda epsilon: composed_delta(pair_of(release), release.iterations, epsilon)
+    merged = _merged(events)
+    width = grid_width(merged)
+    whole: Any = None
+    for event in merged:
+        part = _losses(event, width)
+        whole = part if whole is None else whole.compose(part)
+    steps = sum(event.steps for event in merged if isinstance(event, TrainingEvent))
+    return lambda epsilon: float(whole.get_delta_for_epsilon(epsilon)) + FFT_ERROR * steps
+
+
+def _merged(events: Sequence[Event]) -> list[Event]:
+    """The same events in one order, with equal training events made one: order costs nothing."""
+    steps: dict[tuple[float, float], int] = {}
+    releases = []
+    for event in events:
+        if isinstance(event, ReleaseEvent):
+            releases.append(event)
+        else:
+            key = (event.sampling_rate, event.noise_multiplier)
+            steps[key] = steps.get(key, 0) + event.steps
+    trainings = [
+        TrainingEvent(sampling_rate=rate, noise_multiplier=multiplier, steps=count)
+        for (rate, multiplier), count in sorted(steps.items())
+    ]
+    return [*sorted(releases, key=repr), *trainings]
+
+
+def grid_width(events: Sequence[Event]) -> float:
+    """The step of the grid: a tenth of the narrowest one-step spread, where that pays.
+
+    Spreading each loss over two neighbours adds variance of at most a quarter of the squared
+    step, so steps below 0.004/√n add nothing that shows. A power of two, so that it is cached.
+    """
+    widths = [COARSEST]
+    for event in events:
+        if isinstance(event, TrainingEvent):
+            spread = one_step_spread(event.sampling_rate, event.noise_multiplier)
+            widths.append(max(spread / 10, 0.004 / math.sqrt(event.steps)))
+        else:
+            widths.append(2.0**-14)
+    return max(2.0 ** math.floor(math.log2(min(widths))), FINEST)
+
+
+def one_step_spread(sampling_rate: float, noise_multiplier: float) -> float:
+    """About the standard deviation of one private step's loss (exact as the rate goes to 0)."""
+    return sampling_rate * math.sqrt(math.expm1(min(noise_multiplier**-2, 100.0)))
+
+
+def _losses(event: Event, width: float) -> Any:
+    if isinstance(event, TrainingEvent):
+        return training_losses(event.sampling_rate, event.noise_multiplier, event.steps, width)
+    return _release_losses(pair_of(event), event.iterations, width)
+
+
+@lru_cache(maxsize=64)
+def one_step_losses(sampling_rate: float, noise_multiplier: float, width: float) -> Any:
+    """One private step: the Poisson-subsampled Gaussian of dp-accounting, add and remove."""
+    return pld.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=sampling_rate, value_discretization_interval=width
+    )
+
+
+@lru_cache(maxsize=16)
+def training_losses(
+    sampling_rate: float, noise_multiplier: float, steps: int, width: float
+) -> Any:
+    """`steps` private steps."""
+    return self_composed(one_step_losses(sampling_rate, noise_multiplier, width), steps)
+
+
+def self_composed(one: Any, steps: int) -> Any:
+    """`one`, `steps` times.
+
+    In eights first: dp-accounting raises the size of a sparse distribution to the power of `steps`
+    to decide whether it stays sparse, which takes seconds for millions of steps.
+    """
+    eights, rest = divmod(steps, 8)
+    if eights == 0:
+        return one.self_compose(steps)
+    eight = one.self_compose(8)
+    whole = eight.self_compose(eights) if eights > 1 else eight
+    return whole.compose(one.self_compose(rest)) if rest else whole
+
+
+@lru_cache(maxsize=16)
+def _release_losses(pair: Pair, iterations: int, width: float) -> Any:
+    remove, add = composed_losses(pair, iterations)
+    rounded, infinite = _rounded_up(remove, width)
+    rounded_add, infinite_add = _rounded_up(add, width)
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(
+        rounded, infinite, width, True, rounded_add, infinite_add, symmetric=False
+    )
+
+
+def _rounded_up(losses: Losses, width: float) -> tuple[dict[int, float], float]:
+    """Losses on the grid, each at the next point above; what is too unlikely counts as infinite."""
+    likely = losses.log_probability > math.log(1e-18)
+    rounded: dict[int, float] = {}
+    points = np.ceil(losses.loss[likely] / width * (1 + 1e-12)).astype(int)
+    for point, chance in zip(points, np.exp(losses.log_probability[likely]), strict=True):
+        rounded[int(point)] = rounded.get(int(point), 0.0) + float(chance) * ROUNDING
+    rest = float(np.exp(losses.log_probability[~likely]).sum())
+    return rounded or {0: 0.0}, losses.infinite + rest * ROUNDING

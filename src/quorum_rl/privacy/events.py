@@ -1,0 +1,137 @@
+"""What was done to private data: small frozen facts that the accounting interprets.
+
+An event says what a mechanism *is*, constant by constant, never what somebody hoped it costs. Its
+cost follows from these numbers alone; all of them are declared, none is measured from data.
+"""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
+
+from quorum_rl.errors import QuorumError
+
+Mode = Literal["tight", "paper"]
+
+LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseEvent:
+    """`iterations` runs of the prefix query, as `docs/theory.md` defines them.
+
+    Each draws one of at least `experts` experts uniformly and takes its next fresh trajectory. A
+    prefix of k steps passes while its count plus query noise exceeds `threshold` plus threshold
+    noise; both are discrete Laplace on the lattice of 2**-lattice_bits, with densities
+    proportional to exp(−epsilon·|x|). In mode `tight` the count is normalised: an expert adds
+    Π_j min(π(a_j|s_j)/p_max, 1), rounded down; in mode `paper` it adds Π_j π(a_j|s_j). Before
+    every query the run ends with probability `stop_probability`, whatever the data. Trajectories
+    end at `horizon` at the latest, prefixes at `prefix_cap`. An expert drawn more than `pool_size` times yields nothing.
+
+    `theta` is the part of the threshold above which a prefix is safe to release; the rest of it
+    makes a prefix below `theta` pass with small probability only.
+    """
+
+    mode: Mode
+    experts: int
+    actions: int
+    p_min: float
+    stop_probability: float
+    horizon: int
+    prefix_cap: int
+    iterations: int
+    theta: float
+    threshold: float
+    threshold_epsilon: float
+    query_epsilon: float
+    pool_size: int
+    lattice_bits: int = LATTICE_BITS
+
+    def __post_init__(self) -> None:
+        for name in ("experts", "actions"):
+            _check(self, name, getattr(self, name) >= 2, "at least 2")
+        for name in ("horizon", "prefix_cap", "iterations", "lattice_bits"):
+            _check(self, name, getattr(self, name) >= 1, "at least 1")
+        _check(self, "pool_size", self.pool_size >= 0, "0 or more")
+        _check(self, "p_min", 0 <= self.p_min * self.actions <= 1, "between 0 and 1/actions")
+        _check(self, "stop_probability", 0 <= self.stop_probability < 1, "from 0 to below 1")
+        for name in ("threshold_epsilon", "query_epsilon"):
+            _check(self, name, 0 < getattr(self, name) < float("inf"), "a positive number")
+        _check(self, "theta", self.theta > 1, "above 1")
+        _check(self, "threshold", self.theta < self.threshold < float("inf"), "above theta")
+        if self.p_min == 0 and (self.stop_probability == 0 or self.mode == "paper"):
+            raise QuorumError(
+                "a release needs a floor under the experts' probabilities or random stopping: give "
+                "p_min above 0, or in mode tight a stop_probability above 0."
+            )
+        if self.p_min > 0 and self.stop_probability > 0:
+            raise QuorumError(
+                f"p_min is {self.p_min} and stop_probability {self.stop_probability}: the release "
+                "rests on one of them, so give the other as 0."
+            )
+
+    @property
+    def p_max(self) -> float:
+        """The most probability that an action can have."""
+        return 1 - (self.actions - 1) * self.p_min
+
+    @property
+    def threshold_noise_scale(self) -> float:
+        return 1 / self.threshold_epsilon
+
+    @property
+    def query_noise_scale(self) -> float:
+        return 1 / self.query_epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingEvent:
+    """`steps` sums of clipped gradients, each over a Poisson sample of experts at `sampling_rate`.
+
+    Every expert's gradient has norm at most C, and each sum gets Gaussian noise of standard
+    deviation `noise_multiplier`·C. Which steps are private was drawn before, without the data.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        _check(self, "sampling_rate", 0 < self.sampling_rate <= 1, "above 0 and at most 1")
+        multiplier = self.noise_multiplier
+        _check(self, "noise_multiplier", 0 < multiplier < float("inf"), "a positive number")
+        _check(self, "steps", self.steps >= 1, "at least 1")
+
+
+Event: TypeAlias = ReleaseEvent | TrainingEvent
+
+_KINDS: Final[dict[str, type[ReleaseEvent] | type[TrainingEvent]]] = {
+    "release": ReleaseEvent,
+    "training": TrainingEvent,
+}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The event as plain data, with its kind."""
+    kind = "release" if isinstance(event, ReleaseEvent) else "training"
+    return {"event": kind, **asdict(event)}
+
+
+def event_from_json(facts: dict[str, Any]) -> Event:
+    """What `event_to_json` made.
+
+    Raises:
+        QuorumError: if it is not an event that this version knows.
+    """
+    made = dict(facts)
+    kind = _KINDS.get(made.pop("event", ""))
+    if kind is None or set(made) != {field.name for field in fields(kind)}:
+        raise QuorumError("an event in this ledger is not one that this version knows: update it.")
+    try:
+        return kind(**made)
+    except TypeError as error:
+        raise QuorumError(f"an event in this ledger is damaged ({error}).") from error
+
+
+def _check(event: Event, name: str, holds: bool, fix: str) -> None:
+    if not holds:
+        value = getattr(event, name)
+        raise QuorumError(f"{name.replace('_', ' ')} is {value}: give {fix}.")

@@ -1,0 +1,143 @@
+"""The privacy loss of one release iteration as two numbers and a δ, and of T of them exactly.
+
+P is the output's distribution with the expert, Q without. One iteration satisfies
+P(S) ≤ e^epsilon_remove · Q(S) + delta and Q(S) ≤ e^epsilon_add · P(S) for every S. By Lemma A of
+docs/theory.md the pair of distributions with three points that meets both with equality dominates
+every such (P, Q), and T iterations are a binomial sum.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy.laplace import ROUNDING, lattice_tail
+
+Floats = npt.NDArray[np.float64]
+
+STEPS_LOST: float = 3.0  # lattice steps that rounding down may cost a product at each factor
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What one iteration may lose: by removing an expert, by adding one, and outright."""
+
+    epsilon_remove: float
+    epsilon_add: float
+    delta: float
+
+
+def pair_of(event: ReleaseEvent) -> Pair:
+    """The dominating pair of one iteration of `event` (Theorems 1 and 2 of docs/theory.md).
+
+    Raises:
+        QuorumError: if its constants carry no guarantee.
+    """
+    if event.mode == "paper":
+        return _as_published(event)
+    delta = lattice_tail(
+        event.threshold - event.theta,
+        event.query_epsilon,
+        event.threshold_epsilon,
+        event.lattice_bits,
+    )
+    if not delta < 1:
+        raise QuorumError("the release's threshold lies too close above theta: plan it again.")
+    remove = event.threshold_epsilon + _removal(event)
+    add = event.query_epsilon + math.log(event.experts / (event.experts - 1))
+    # Fewer experts than theta: nothing comes out but with probability delta, which itself may
+    # change by that much.
+    least = -math.log1p(-delta)
+    return Pair(max(remove, least) * ROUNDING, max(add, least) * ROUNDING, delta)
+
+
+def _removal(event: ReleaseEvent) -> float:
+    """What the failed query and the draw cost together when an expert is removed."""
+    if event.p_min == 0:
+        needed = 1 / (event.stop_probability * math.expm1(event.query_epsilon))
+        if (event.theta - 1) * ROUNDING < needed:
+            raise QuorumError(
+                f"theta is {event.theta} but random stopping needs {1 + needed:.6g}: plan it again."
+            )
+        return event.query_epsilon
+    least_count = (event.theta - 1) * event.p_min / event.p_max
+    lost = STEPS_LOST * event.prefix_cap * 2.0**-event.lattice_bits
+    return draw_and_query(least_count, event.query_epsilon) + event.query_epsilon * lost
+
+
+def draw_and_query(least_count: float, query_epsilon: float) -> float:
+    """max over u in [0, 1] of ln(1 + u/least_count) + query_epsilon·(1 − u)."""
+    u = min(max(1 / query_epsilon - least_count, 0.0), 1.0)
+    return math.log1p(u / least_count) + query_epsilon * (1 - u)
+
+
+def _as_published(event: ReleaseEvent) -> Pair:
+    """(2ε', L·δ') both ways, from the constants that the mechanism really has."""
+    count = event.theta * event.p_min
+    if not count > 1:
+        raise QuorumError(f"theta is {event.theta}: mode paper needs more than 1/p_min.")
+    query = event.threshold_epsilon + 2 * event.query_epsilon
+    epsilon = (query + math.log(count / (count - 1))) * ROUNDING
+    delta = math.exp(-(event.threshold - event.theta) * event.query_epsilon)
+    return Pair(epsilon, epsilon, min(event.horizon * delta * ROUNDING, 1.0))
+
+
+def overflow_probability(event: ReleaseEvent) -> float:
+    """At most how likely some expert is drawn more often than it has pool trajectories.
+
+    0 in mode `paper`, which has no pool and whose claim ignores this.
+    """
+    drawn = event.pool_size + 1
+    if event.mode == "paper" or drawn > event.iterations:
+        return 0.0
+    ways = gammaln(event.iterations + 1) - gammaln(drawn + 1)
+    ways -= gammaln(event.iterations - drawn + 1)
+    return min(math.exp(ways - event.pool_size * math.log(event.experts)) * ROUNDING, 1.0)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """A finite privacy loss distribution: log-probabilities of losses, and the mass at infinity."""
+
+    loss: Floats
+    log_probability: Floats
+    infinite: float
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at `epsilon`, rounded up."""
+        above = self.loss > epsilon
+        lost = -np.expm1(epsilon - self.loss[above]) * np.exp(self.log_probability[above])
+        return min((self.infinite + float(lost.sum())) * ROUNDING, 1.0)
+
+
+def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
+    """The losses of `iterations` iterations: with the expert against without, and the reverse."""
+    remove, add, delta = pair.epsilon_remove, pair.epsilon_add, pair.delta
+    if not delta < 1:
+        raise QuorumError("the release's delta reaches 1: plan it again.")
+    high = max(math.expm1(add) - delta * math.exp(add), 0.0) / (math.exp(add) - math.exp(-remove))
+    low = 1 - delta - high
+    times = np.arange(iterations + 1.0)
+    others = iterations - times
+    ways = gammaln(iterations + 1) - gammaln(times + 1) - gammaln(others + 1)
+    with np.errstate(divide="ignore"):
+        log_high, log_low = np.log(high), np.log(low)
+    chance = ways + _times(times, log_high) + _times(others, log_low)
+    loss = times * remove - others * add
+    infinite = -math.expm1(iterations * math.log1p(-delta))
+    return (Losses(loss, chance, infinite), Losses(-loss, chance - loss, 0.0))
+
+
+def composed_delta(pair: Pair, iterations: int, epsilon: float) -> float:
+    """δ of `iterations` iterations at `epsilon`, the larger of both directions (Theorem 3)."""
+    return max(losses.delta(epsilon) for losses in composed_losses(pair, iterations))
+
+
+def _times(counts: Floats, log_probability: float) -> Floats:
+    """counts·log_probability, with 0·(−∞) = 0."""
+    made: Floats = np.where(counts > 0, counts * log_probability, 0.0)
+    return made
