@@ -1,0 +1,50 @@
+"""Discrete batch-constrained Q-learning (Fujimoto et al. 2019, "Benchmarking Batch Deep RL").
+
+Double DQN that chooses only among actions the logs make likely: G(b|s) / max G(·|s) > τ, where
+G is the softmax of a second network's logits i, trained in the same loss:
+
+loss = Huber(Q(s, a) − y) − log G(a|s) + w mean_b i(s, b)²,
+y = r + γ Q̄(s', argmax of Q(s', ·) among likely actions),    Q̄ the slow copy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from quorum_rl.learners import defaults
+from quorum_rl.learners.double_dqn import DoubleDqn
+from quorum_rl.learners.learner import Outputs, require
+from quorum_rl.learners.losses import negative_log_likelihood
+from quorum_rl.learners.networks import Array
+from quorum_rl.types import Transition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bcq(DoubleDqn):
+    """Double DQN among likely actions; one loss trains values and likelihoods, so one clip does."""
+
+    threshold: float = defaults.BCQ_THRESHOLD  # τ; 0 allows every action, near 1 only the likeliest
+    logit_penalty: float = defaults.BCQ_LOGIT_PENALTY  # w
+
+    name: ClassVar[str] = "bcq"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("threshold", self.threshold, 0 <= self.threshold < 1, "at least 0, below 1")
+        require("logit_penalty", self.logit_penalty, self.logit_penalty >= 0, "0 or more")
+
+    def output_sizes(self, action_count: int) -> Mapping[str, int]:
+        return {"action_values": action_count, "imitation": action_count}
+
+    def loss_from_outputs(self, outputs: Outputs, goal: Array, transition: Transition) -> Array:
+        logits = outputs["imitation"]
+        imitation = negative_log_likelihood(logits, transition.action)
+        penalty = self.logit_penalty * jnp.square(logits).mean()
+        return super().loss_from_outputs(outputs, goal, transition) + imitation + penalty
+
+    def scores(self, outputs: Outputs) -> Array:
+        logits = outputs["imitation"]
+        likely = jnp.exp(logits - logits.max(axis=-1, keepdims=True)) > self.threshold
+        return jnp.where(likely, outputs["action_values"], -jnp.inf)

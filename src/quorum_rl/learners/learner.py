@@ -1,0 +1,172 @@
+"""What a learner is: `Learner`, the protocol, and `DenseLearner`, what ours and most others are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias, final, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import defaults
+from quorum_rl.learners.networks import (
+    Array,
+    LayerTrace,
+    Network,
+    Taps,
+    apply_network,
+    apply_with_taps,
+    new_network,
+    zero_taps,
+)
+from quorum_rl.types import Transition
+
+Networks: TypeAlias = dict[str, Network]  # by what they answer
+Outputs: TypeAlias = dict[str, Array]  # of each network, for one observation or many
+Traces: TypeAlias = dict[str, tuple[LayerTrace, ...]]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Offline reinforcement learning as a loss: hyper-parameters, and pure functions of the rest.
+
+    Every method works under `jit` and `vmap`; parameters and targets may be any pytrees.
+    """
+
+    def init(self, key: Array, observation_size: int, action_count: int) -> Any:
+        """Random parameters."""
+
+    def init_target(self, params: Any) -> Any:
+        """What the loss bootstraps from, at the start."""
+
+    def loss(self, params: Any, target: Any, transition: Transition, key: Array) -> Array:
+        """The loss of one transition, without a batch axis."""
+
+    def update_target(self, params: Any, target: Any, step: Array) -> Any:
+        """The target after gradient step number `step`, counted from one."""
+
+    def act(self, params: Any, observations: Array) -> Array:
+        """The greedy actions.
+
+        Shapes: `(…, observation_size) -> (…)`.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseLearner(ABC):
+    """A learner whose loss sees its parameters through the outputs of dense networks, and only so.
+
+    A subclass says which networks there are (`output_sizes`), what their outputs are pulled
+    towards (`goal`, a constant as far as gradients are concerned), the `loss_from_outputs` and the
+    `scores` of the actions. All networks look at `transition.observation`, so one pass with taps
+    gives every layer's inputs and errors (`loss_and_traces`). Private training reads the norms of
+    gradients from these; a learner of another kind costs it a gradient per expert.
+    """
+
+    hidden_sizes: tuple[int, ...] = defaults.HIDDEN_SIZES
+    discount: float = defaults.DISCOUNT
+    target_interval: int = defaults.TARGET_INTERVAL  # gradient steps between two updates
+    target_rate: float = defaults.TARGET_RATE  # share of the parameters in an update; 1 copies them
+
+    name: ClassVar[str]
+    target_names: ClassVar[tuple[str, ...]] = ()  # networks that have a slow copy
+
+    def __post_init__(self) -> None:
+        # A tuple, because compiled functions are looked up by their learner's hash.
+        sizes_fit = isinstance(self.hidden_sizes, tuple) and all(n >= 1 for n in self.hidden_sizes)
+        require("hidden_sizes", self.hidden_sizes, sizes_fit, "a tuple of numbers above 0")
+        require("discount", self.discount, 0 <= self.discount <= 1, "a number from 0 to 1")
+        require("target_interval", self.target_interval, self.target_interval >= 1, "at least 1")
+        require("target_rate", self.target_rate, 0 < self.target_rate <= 1, "above 0, at most 1")
+
+    @abstractmethod
+    def output_sizes(self, action_count: int) -> Mapping[str, int]:
+        """How many outputs each network has."""
+
+    def goal(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Any:
+        """What the loss pulls towards: a pytree through which no gradient flows, or nothing."""
+        del params, target, transition, key
+
+    @abstractmethod
+    def loss_from_outputs(self, outputs: Outputs, goal: Any, transition: Transition) -> Array:
+        """The loss of one transition, from what the networks say of its observation."""
+
+    @abstractmethod
+    def scores(self, outputs: Outputs) -> Array:
+        """A number for each action; the greedy action has the highest.
+
+        Shapes: `(…, outputs) -> (…, action_count)`.
+        """
+
+    @final
+    def init(self, key: Array, observation_size: int, action_count: int) -> Networks:
+        sizes = self.output_sizes(action_count)
+        keys = jax.random.split(key, len(sizes))
+        return {
+            name: new_network(network_key, (observation_size, *self.hidden_sizes, outputs))
+            for network_key, (name, outputs) in zip(keys, sizes.items(), strict=True)
+        }
+
+    @final
+    def init_target(self, params: Networks) -> Networks:
+        # Copies, so that parameters and target may both be donated to a compiled step.
+        return {name: jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
+
+    @final
+    def loss(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Array:
+        goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
+        outputs = outputs_of(params, transition.observation)
+        return self.loss_from_outputs(outputs, goal, transition)
+
+    @final
+    def loss_and_traces(
+        self, params: Networks, target: Networks, transition: Transition, key: Array
+    ) -> tuple[Array, Traces]:
+        """The loss of one transition and, for every layer, its inputs and errors.
+
+        The gradient with respect to a layer is the outer product of the two (`gradient_of`).
+        """
+        goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
+
+        def tapped(taps: dict[str, Taps]) -> tuple[Array, dict[str, tuple[Array, ...]]]:
+            applied = {
+                name: apply_with_taps(network, transition.observation, taps[name])
+                for name, network in params.items()
+            }
+            outputs = {name: output for name, (output, _) in applied.items()}
+            seen = {name: inputs for name, (_, inputs) in applied.items()}
+            return self.loss_from_outputs(outputs, goal, transition), seen
+
+        taps = {name: zero_taps(network) for name, network in params.items()}
+        (loss, seen), errors = jax.value_and_grad(tapped, has_aux=True)(taps)
+        return loss, {name: tuple(map(LayerTrace, seen[name], errors[name])) for name in params}
+
+    @final
+    def update_target(self, params: Networks, target: Networks, step: Array) -> Networks:
+        due = step % self.target_interval == 0
+        rate = self.target_rate
+
+        def moved(new: Array, old: Array) -> Array:
+            return jnp.where(due, rate * new + (1 - rate) * old, old)
+
+        return {name: jax.tree.map(moved, params[name], target[name]) for name in target}
+
+    @final
+    def act(self, params: Networks, observations: Array) -> Array:
+        return self.scores(outputs_of(params, observations)).argmax(axis=-1)
+
+
+def outputs_of(networks: Networks, observations: Array) -> Outputs:
+    """What each network says of the observations."""
+    return {name: apply_network(network, observations) for name, network in networks.items()}
+
+
+def require(name: str, value: object, holds: bool, range_: str) -> None:
+    """Refuse a hyper-parameter outside its range.
+
+    Raises:
+        QuorumError: if the condition does not hold.
+    """
+    if not holds:
+        raise QuorumError(f"{name} is {value}: give {range_}.")
