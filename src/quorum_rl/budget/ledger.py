@@ -1,0 +1,259 @@
+"""The ledger: every look at private data is written here first, or does not happen.
+
+One ledger belongs to one set of experts, whatever logs of theirs come later, under a random
+identity that says nothing about the data.
+"""
+
+import fcntl
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from quorum_rl.budget.lines import START, Json, line_of
+from quorum_rl.budget.record import (
+    FORMAT,
+    RELATION,
+    Kind,
+    LedgerRecord,
+    no_ledger,
+    record_of,
+)
+from quorum_rl.budget.spent import spent_epsilon
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.accounting import total_epsilon
+from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json
+
+CANNOT_GO_ON: Final = (
+    "ends in a line that was cut off, so all of its budget counts as spent: nothing more can be "
+    "learned from these experts under it."
+)
+
+
+class Ledger:
+    """An open ledger, which nobody else can write to. Made by `Ledger.open`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @staticmethod
+    def create(
+        path: Path | str,
+        *,
+        epsilon: float | None,
+        delta: float | None,
+        kind: Kind = "production",
+    ) -> LedgerRecord:
+        """Writes a new ledger with this budget, readable by its owner only.
+
+        It appears whole or not at all. A research ledger may have no budget.
+
+        Raises:
+            QuorumError: if there is one already, or the budget is not a pair of sensible numbers.
+        """
+        path = Path(path)
+        _check_budget(kind, epsilon, delta)
+        header: dict[str, Json] = {
+            "entry": "header",
+            "format": FORMAT,
+            "kind": kind,
+            "identity": secrets.token_hex(16),
+            "relation": RELATION,
+            "epsilon": epsilon,
+            "delta": delta,
+            "at": _now(),
+        }
+        line = line_of(header, START)
+        try:
+            _write_new(path, line)
+        except FileExistsError as error:
+            raise QuorumError(
+                f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
+                "name for the ledger of other experts."
+            ) from error
+        except OSError as error:
+            raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+        return record_of(line, path)
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path | str) -> Iterator["Ledger"]:
+        """A ledger to write to, with everybody else kept out until the block ends.
+
+        Raises:
+            QuorumError: if there is none, somebody else has it open, or its file was changed.
+        """
+        path = Path(path)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise no_ledger(path) from error
+        except OSError as error:
+            raise QuorumError(f"{str(path)!r} cannot be opened: {error.strerror}.") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise QuorumError(
+                    f"{_holder(descriptor)} is using the ledger {str(path)!r}: wait until it ends."
+                ) from error
+            ledger = cls(path, descriptor)
+            _ = ledger.record  # a damaged ledger is refused here, before anything else happens
+            yield ledger
+        finally:
+            os.close(descriptor)  # and with it the lock
+
+    @property
+    def record(self) -> LedgerRecord:
+        """What the ledger says now."""
+        size = os.fstat(self._descriptor).st_size
+        return record_of(os.pread(self._descriptor, size, 0), self._path)
+
+    def consumed_pools(self) -> frozenset[str]:
+        """The release pools that were used up."""
+        return frozenset(charge.pool for charge in self.record.charges if charge.pool is not None)
+
+    def charge(self, event: Event, *, run: str, facts: Mapping[str, Json] | None = None) -> None:
+        """Pays for an event. Only after this returns may its data be touched.
+
+        Guarantee: once this has returned the charge is on the disk, and whatever happens to the
+        process afterwards, it counts. If it raises, nothing was written, or what was counts too.
+
+        `facts` say what the certificate needs beyond the event: `pool`, the random identity of a
+        release's trajectories; `accepted`, the names of accepted assumptions.
+
+        Raises:
+            QuorumError: if the budget does not suffice, or a release names no pool or one that was
+                used before. Research ledgers refuse for neither reason but the missing name.
+        """
+        facts = dict(facts or {})
+        record = self._writable_record()
+        if isinstance(event, ReleaseEvent):
+            _check_pool(record, facts.get("pool"))
+        if record.kind == "production":
+            _check_affordable(record, event)
+        entry: dict[str, Json] = {
+            "entry": "charge",
+            "event": event_to_json(event),
+            "run": run,
+            "facts": facts,
+            "at": _now(),
+        }
+        self._append(line_of(entry, record.head))
+
+    def mark(self, text: str) -> None:
+        """Writes down something that every certificate must mention, once."""
+        record = self._writable_record()
+        if text not in {mark.text for mark in record.marks}:
+            entry: dict[str, Json] = {"entry": "mark", "text": text, "at": _now()}
+            self._append(line_of(entry, record.head))
+
+    def _writable_record(self) -> LedgerRecord:
+        record = self.record
+        if record.torn:
+            raise QuorumError(f"the ledger {str(self._path)!r} {CANNOT_GO_ON}")
+        try:
+            same = os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise QuorumError(
+                f"the ledger {str(self._path)!r} was moved or replaced while it was in use: put it "
+                "back and start again."
+            )
+        return record
+
+    def _append(self, line: bytes) -> None:
+        size = os.fstat(self._descriptor).st_size
+        try:
+            if os.write(self._descriptor, line) < len(line):
+                raise OSError("the disk is full")
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # The data was not touched, so the charge may be taken back. If that fails too it stays.
+            os.ftruncate(self._descriptor, size)
+            os.fsync(self._descriptor)
+            raise QuorumError(
+                f"the ledger {str(self._path)!r} cannot be written ({error}): make room and start "
+                "again; nothing was charged."
+            ) from error
+
+
+def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> None:
+    if kind not in ("production", "research"):
+        raise QuorumError(f"a ledger is production or research, not {kind!r}: choose one.")
+    missing = [name for name, value in (("epsilon", epsilon), ("delta", delta)) if value is None]
+    if kind == "production" and missing:
+        raise QuorumError(
+            f"a production ledger needs its {' and '.join(missing)}: give the budget."
+        )
+    if epsilon is not None and not 0 < epsilon < float("inf"):
+        raise QuorumError(f"the ledger's epsilon is {epsilon}: give a positive number.")
+    if delta is not None and not 0 < delta < 1:
+        raise QuorumError(f"the ledger's delta is {delta}: give a number between 0 and 1.")
+
+
+def _check_pool(record: LedgerRecord, pool: Json) -> None:
+    if not isinstance(pool, str) or not pool:
+        raise QuorumError("a release must name its pool: give the identity of its demonstrations.")
+    earlier = record.used_pool(pool)
+    if earlier is not None and record.kind == "production":
+        raise QuorumError(
+            f"the release pool of these demonstrations was used on {earlier.at} by run "
+            f"{earlier.run!r}, and stage 1 runs once per pool: collect new demonstrations."
+        )
+
+
+def _check_affordable(record: LedgerRecord, event: Event) -> None:
+    assert record.epsilon is not None  # a production ledger has a budget
+    assert record.delta is not None
+    total = total_epsilon([*record.events, event], record.delta)
+    if not total <= record.epsilon:  # also if it is not a number
+        spent = spent_epsilon(record)
+        what = "release" if isinstance(event, ReleaseEvent) else "training"
+        raise QuorumError(
+            f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
+            f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
+            f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
+        )
+
+
+def _write_new(path: Path, line: bytes) -> None:
+    """A new file with this line, on the disk and under its name, or no file at all."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)  # unlike a rename this never replaces
+    finally:
+        Path(temporary).unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock on this file, as far as the system tells."""
+    inode = os.fstat(descriptor).st_ino
+    try:
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        locks = []
+    for lock in locks:
+        match lock.split():
+            case [_, "FLOCK", _, "WRITE", process, file, *_] if file.endswith(f":{inode}"):
+                return f"process {process}"
+    return "another process"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

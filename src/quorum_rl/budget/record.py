@@ -1,0 +1,133 @@
+"""What a ledger says: its budget and its charges."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from quorum_rl.budget.lines import Json, read_lines
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.events import Event, ReleaseEvent, event_from_json
+
+Kind = Literal["production", "research"]
+
+FORMAT: Final = 1
+RELATION: Final = (
+    "two sets of experts that differ by one expert, added or removed, and both have at least the "
+    "declared number of experts"
+)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One event that was paid for, before its data was touched."""
+
+    event: Event
+    run: str
+    facts: Mapping[str, Json]
+    at: str
+
+    @property
+    def pool(self) -> str | None:
+        """The release pool that this charge used up."""
+        return str(self.facts["pool"]) if isinstance(self.event, ReleaseEvent) else None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something every certificate has to mention."""
+
+    text: str
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRecord:
+    """Everything that a ledger's file says.
+
+    `epsilon` and `delta` are the budget; a research ledger may have none. `torn` says that the
+    file ends in a line that cannot be read: what it charged is unknown.
+    """
+
+    kind: Kind
+    identity: str
+    relation: str
+    epsilon: float | None
+    delta: float | None
+    charges: tuple[Charge, ...]
+    marks: tuple[Mark, ...]
+    torn: bool
+    head: str
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(charge.event for charge in self.charges)
+
+    def used_pool(self, pool: str) -> Charge | None:
+        """The charge that used this release pool up first, if any did."""
+        return next((charge for charge in self.charges if charge.pool == pool), None)
+
+
+def read_ledger(path: Path | str) -> LedgerRecord:
+    """The record of a ledger, read without keeping writers out.
+
+    While somebody is writing it may look torn; it never looks cheaper than it is.
+
+    Raises:
+        QuorumError: if there is no ledger, or its file was damaged or changed.
+    """
+    path = Path(path)
+    try:
+        return record_of(path.read_bytes(), path)
+    except FileNotFoundError as error:
+        raise no_ledger(path) from error
+    except OSError as error:
+        raise QuorumError(f"the ledger {str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def no_ledger(path: Path) -> QuorumError:
+    return QuorumError(f"there is no ledger at {str(path)!r}: create it with its budget first.")
+
+
+def record_of(content: bytes, path: Path) -> LedgerRecord:
+    """The record that a ledger's file holds.
+
+    Raises:
+        QuorumError: if it is no ledger of this version, or was damaged or changed.
+    """
+    lines = read_lines(content, f"the ledger {str(path)!r}")
+    if not lines.entries or lines.entries[0].get("entry") != "header":
+        raise QuorumError(f"{str(path)!r} is not a ledger: it has no header.")
+    header, *entries = lines.entries
+    if header.get("format") != FORMAT:
+        raise QuorumError(
+            f"the ledger {str(path)!r} has format {header.get('format')}, this version reads "
+            f"{FORMAT}: update it."
+        )
+    charges, marks = [], []
+    for entry in entries:
+        match entry.get("entry"):
+            case "charge":
+                charges.append(_charge_of(entry))
+            case "mark":
+                marks.append(Mark(entry["text"], entry["at"]))
+            case other:
+                raise QuorumError(
+                    f"the ledger {str(path)!r} has an entry {other!r} that this version does not "
+                    "know: update it."
+                )
+    return LedgerRecord(
+        kind=header["kind"],
+        identity=header["identity"],
+        relation=header["relation"],
+        epsilon=header["epsilon"],
+        delta=header["delta"],
+        charges=tuple(charges),
+        marks=tuple(marks),
+        torn=lines.torn,
+        head=lines.head,
+    )
+
+
+def _charge_of(entry: dict[str, Any]) -> Charge:
+    return Charge(event_from_json(entry["event"]), entry["run"], entry["facts"], entry["at"])
