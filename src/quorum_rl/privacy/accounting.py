@@ -1,8 +1,8 @@
 """What a list of events costs together, in both directions and always from above.
 
-Releases alone have a closed form. With training, the losses of both stages are convolved by
-dp-accounting, whose grid rounds pessimistically; a release enters it composed already, so that it
-is rounded once and not once per iteration.
+Releases have a closed form, private steps come from dp-accounting, whose grid rounds
+pessimistically. Together δ is the mean of the training's δ over the release's losses: jointly, in
+each direction, and without a grid for the release.
 """
 
 import math
@@ -10,20 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
-from quorum_rl.privacy.pairs import (
-    ROUNDING,
-    Losses,
-    Pair,
-    composed_delta,
-    composed_losses,
-    overflow_probability,
-    pair_of,
-)
+from quorum_rl.privacy.losses import NOTHING, Losses, combined, from_library, joint_delta
+from quorum_rl.privacy.pairs import composed_losses, overflow_probability, pair_of
 
 COARSEST: Final = 2.0**-10  # the grid's widest step
 FINEST: Final = 2.0**-19  # and its narrowest, beyond which memory is not worth it
@@ -91,40 +83,62 @@ def _lowest_point(function: Callable[[float], float], low: float, high: float) -
 
 
 def _divergence(events: Sequence[Event]) -> Callable[[float], float]:
-    """δ as a function of ε, without the charge for overflow."""
+    """δ as a function of ε, the larger of both directions, without the charge for overflow."""
+    releases = release_losses([event for event in events if isinstance(event, ReleaseEvent)])
+    trainings = training_losses([event for event in events if isinstance(event, TrainingEvent)])
+
+    def divergence(epsilon: float) -> float:
+        stages = zip(releases, trainings, strict=True)
+        return max(
+            release.delta(epsilon)
+            if training is NOTHING
+            else joint_delta(release, training, epsilon)
+            for release, training in stages
+        )
+
+    return divergence
+
+
+def release_losses(events: Sequence[ReleaseEvent]) -> tuple[Losses, Losses]:
+    """The losses of all releases: with the expert against without, and the reverse."""
+    remove = add = NOTHING
+    for event in sorted(events, key=repr):  # in one order: rounding must not depend on it
+        forth, back = composed_losses(pair_of(event), event.iterations)
+        remove, add = combined(remove, forth), combined(add, back)
+    return remove, add
+
+
+def training_losses(events: Sequence[TrainingEvent]) -> tuple[Losses, Losses]:
+    """The losses of all private steps: with the expert against without, and the reverse."""
     if not events:
-        return lambda _: 0.0
-    if len(events) == 1 and isinstance(events[0], ReleaseEvent):
-        release = events[0]
-        return lambda epsilon: composed_delta(pair_of(release), release.iterations, epsilon)
+        return NOTHING, NOTHING
     merged = _merged(events)
-    width = grid_width(merged)
+    return _composed_trainings(merged, grid_width(merged))
+
+
+@lru_cache(maxsize=16)
+def _composed_trainings(events: tuple[TrainingEvent, ...], width: float) -> tuple[Losses, Losses]:
     whole: Any = None
-    for event in merged:
-        part = _losses(event, width)
-        whole = part if whole is None else whole.compose(part)
-    steps = sum(event.steps for event in merged if isinstance(event, TrainingEvent))
-    return lambda epsilon: float(whole.get_delta_for_epsilon(epsilon)) + FFT_ERROR * steps
-
-
-def _merged(events: Sequence[Event]) -> list[Event]:
-    """The same events in one order, with equal training events made one: order costs nothing."""
-    steps: dict[tuple[float, float], int] = {}
-    releases = []
     for event in events:
-        if isinstance(event, ReleaseEvent):
-            releases.append(event)
-        else:
-            key = (event.sampling_rate, event.noise_multiplier)
-            steps[key] = steps.get(key, 0) + event.steps
-    trainings = [
+        one = one_step_losses(event.sampling_rate, event.noise_multiplier, width)
+        part = self_composed(one, event.steps)
+        whole = part if whole is None else whole.compose(part)
+    return from_library(whole, FFT_ERROR * sum(event.steps for event in events))
+
+
+def _merged(events: Sequence[TrainingEvent]) -> tuple[TrainingEvent, ...]:
+    """The same steps in one order, equal ones counted together: order must not change a digit."""
+    steps: dict[tuple[float, float], int] = {}
+    for event in events:
+        key = (event.sampling_rate, event.noise_multiplier)
+        steps[key] = steps.get(key, 0) + event.steps
+    return tuple(
         TrainingEvent(sampling_rate=rate, noise_multiplier=multiplier, steps=count)
         for (rate, multiplier), count in sorted(steps.items())
-    ]
-    return [*sorted(releases, key=repr), *trainings]
+    )
 
 
-def grid_width(events: Sequence[Event]) -> float:
+def grid_width(events: Sequence[TrainingEvent]) -> float:
     """The step of the grid: a tenth of the narrowest one-step spread, where that pays.
 
     Spreading each loss over two neighbours adds variance of at most a quarter of the squared
@@ -132,11 +146,8 @@ def grid_width(events: Sequence[Event]) -> float:
     """
     widths = [COARSEST]
     for event in events:
-        if isinstance(event, TrainingEvent):
-            spread = one_step_spread(event.sampling_rate, event.noise_multiplier)
-            widths.append(max(spread / 10, 0.004 / math.sqrt(event.steps)))
-        else:
-            widths.append(2.0**-14)
+        spread = one_step_spread(event.sampling_rate, event.noise_multiplier)
+        widths.append(max(spread / 10, 0.004 / math.sqrt(event.steps)))
     return max(2.0 ** math.floor(math.log2(min(widths))), FINEST)
 
 
@@ -145,26 +156,12 @@ def one_step_spread(sampling_rate: float, noise_multiplier: float) -> float:
     return sampling_rate * math.sqrt(math.expm1(min(noise_multiplier**-2, 100.0)))
 
 
-def _losses(event: Event, width: float) -> Any:
-    if isinstance(event, TrainingEvent):
-        return training_losses(event.sampling_rate, event.noise_multiplier, event.steps, width)
-    return _release_losses(pair_of(event), event.iterations, width)
-
-
 @lru_cache(maxsize=64)
 def one_step_losses(sampling_rate: float, noise_multiplier: float, width: float) -> Any:
     """One private step: the Poisson-subsampled Gaussian of dp-accounting, add and remove."""
     return pld.from_gaussian_mechanism(
         noise_multiplier, sampling_prob=sampling_rate, value_discretization_interval=width
     )
-
-
-@lru_cache(maxsize=16)
-def training_losses(
-    sampling_rate: float, noise_multiplier: float, steps: int, width: float
-) -> Any:
-    """`steps` private steps."""
-    return self_composed(one_step_losses(sampling_rate, noise_multiplier, width), steps)
 
 
 def self_composed(one: Any, steps: int) -> Any:
@@ -179,24 +176,3 @@ def self_composed(one: Any, steps: int) -> Any:
     eight = one.self_compose(8)
     whole = eight.self_compose(eights) if eights > 1 else eight
     return whole.compose(one.self_compose(rest)) if rest else whole
-
-
-@lru_cache(maxsize=16)
-def _release_losses(pair: Pair, iterations: int, width: float) -> Any:
-    remove, add = composed_losses(pair, iterations)
-    rounded, infinite = _rounded_up(remove, width)
-    rounded_add, infinite_add = _rounded_up(add, width)
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(
-        rounded, infinite, width, True, rounded_add, infinite_add, symmetric=False
-    )
-
-
-def _rounded_up(losses: Losses, width: float) -> tuple[dict[int, float], float]:
-    """Losses on the grid, each at the next point above; what is too unlikely counts as infinite."""
-    likely = losses.log_probability > math.log(1e-18)
-    rounded: dict[int, float] = {}
-    points = np.ceil(losses.loss[likely] / width * (1 + 1e-12)).astype(int)
-    for point, chance in zip(points, np.exp(losses.log_probability[likely]), strict=True):
-        rounded[int(point)] = rounded.get(int(point), 0.0) + float(chance) * ROUNDING
-    rest = float(np.exp(losses.log_probability[~likely]).sum())
-    return rounded or {0: 0.0}, losses.infinite + rest * ROUNDING

@@ -24,7 +24,8 @@ class ReleaseEvent:
     proportional to exp(−epsilon·|x|). In mode `tight` the count is normalised: an expert adds
     Π_j min(π(a_j|s_j)/p_max, 1), rounded down; in mode `paper` it adds Π_j π(a_j|s_j). Before
     every query the run ends with probability `stop_probability`, whatever the data. Trajectories
-    end at `horizon` at the latest, prefixes at `prefix_cap`. An expert drawn more than `pool_size` times yields nothing.
+    end at `horizon` at the latest, prefixes at `prefix_cap`. An expert drawn more than `pool_size`
+    times yields nothing.
 
     `theta` is the part of the threshold above which a prefix is safe to release; the rest of it
     makes a prefix below `theta` pass with small probability only.

@@ -34,8 +34,10 @@ def lattice_tail(offset: float, query_epsilon: float, threshold_epsilon: float, 
     return difference_tail(offset - 2 * 2.0**-bits, query_epsilon, threshold_epsilon)
 
 
-def lattice_offset(delta: float, query_epsilon: float, threshold_epsilon: float, bits: int) -> float:
-    """The least offset, a whole number of lattice steps, that noise passes with probability `delta`.
+def lattice_offset(
+    delta: float, query_epsilon: float, threshold_epsilon: float, bits: int
+) -> float:
+    """The least offset, in whole lattice steps, that noise passes with probability `delta`.
 
     Guarantee: `lattice_tail` of the result is at most `delta`.
     """
@@ -49,4 +51,4 @@ def lattice_offset(delta: float, query_epsilon: float, threshold_epsilon: float,
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle) > delta else (low, middle)
-    return (math.ceil(high * 2**bits) + 2) / 2**bits
+    return (math.ceil(high * 2.0**bits) + 2) / 2.0**bits

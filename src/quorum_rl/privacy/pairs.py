@@ -8,16 +8,15 @@ every such (P, Q), and T iterations are a binomial sum.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.laplace import ROUNDING, lattice_tail
-
-Floats = npt.NDArray[np.float64]
+from quorum_rl.privacy.losses import Floats, Losses
 
 STEPS_LOST: float = 3.0  # lattice steps that rounding down may cost a product at each factor
 
@@ -99,21 +98,6 @@ def overflow_probability(event: ReleaseEvent) -> float:
     return min(math.exp(ways - event.pool_size * math.log(event.experts)) * ROUNDING, 1.0)
 
 
-@dataclass(frozen=True)
-class Losses:
-    """A finite privacy loss distribution: log-probabilities of losses, and the mass at infinity."""
-
-    loss: Floats
-    log_probability: Floats
-    infinite: float
-
-    def delta(self, epsilon: float) -> float:
-        """The hockey-stick divergence at `epsilon`, rounded up."""
-        above = self.loss > epsilon
-        lost = -np.expm1(epsilon - self.loss[above]) * np.exp(self.log_probability[above])
-        return min((self.infinite + float(lost.sum())) * ROUNDING, 1.0)
-
-
 def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
     """The losses of `iterations` iterations: with the expert against without, and the reverse."""
     remove, add, delta = pair.epsilon_remove, pair.epsilon_add, pair.delta
@@ -121,15 +105,24 @@ def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
         raise QuorumError("the release's delta reaches 1: plan it again.")
     high = max(math.expm1(add) - delta * math.exp(add), 0.0) / (math.exp(add) - math.exp(-remove))
     low = 1 - delta - high
-    times = np.arange(iterations + 1.0)
-    others = iterations - times
-    ways = gammaln(iterations + 1) - gammaln(times + 1) - gammaln(others + 1)
+    times, others, ways = _binomial(iterations)
     with np.errstate(divide="ignore"):
         log_high, log_low = np.log(high), np.log(low)
     chance = ways + _times(times, log_high) + _times(others, log_low)
     loss = times * remove - others * add
     infinite = -math.expm1(iterations * math.log1p(-delta))
-    return (Losses(loss, chance, infinite), Losses(-loss, chance - loss, 0.0))
+    forth = Losses(loss, np.exp(chance), infinite)
+    back = Losses(-loss[::-1], np.exp(chance - loss)[::-1], 0.0)
+    return forth, back
+
+
+@lru_cache(maxsize=64)
+def _binomial(iterations: int) -> tuple[Floats, Floats, Floats]:
+    """0 … iterations, the same in reverse, and the logarithms of the binomial coefficients."""
+    times = np.arange(iterations + 1.0)
+    others = iterations - times
+    ways = gammaln(iterations + 1) - gammaln(times + 1) - gammaln(others + 1)
+    return times, others, ways
 
 
 def composed_delta(pair: Pair, iterations: int, epsilon: float) -> float:

@@ -1,0 +1,169 @@
+"""Calibration: the noise, the number of steps or the release that just fits a budget.
+
+All answers are safe: what is returned costs at most what was given, by the joint account.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.accounting import one_step_spread, total_delta
+from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
+
+PRECISION: Final = 1e-4  # relative, of what is calibrated
+MOST_STEPS: Final = 10**8
+MOST_NOISE: Final = 1e6
+
+
+def noise_multiplier_for(
+    *,
+    steps: int,
+    sampling_rate: float,
+    epsilon: float,
+    delta: float,
+    beside: Sequence[Event] = (),
+) -> float:
+    """The least noise with which `steps` private steps fit into (epsilon, delta), with `beside`.
+
+    Raises:
+        QuorumError: if no noise is enough, because `beside` alone spends the budget.
+    """
+    _check_left(beside, epsilon, delta)
+
+    def excess(log_multiplier: float) -> float:
+        multiplier = math.exp(log_multiplier)
+        event = TrainingEvent(sampling_rate=sampling_rate, noise_multiplier=multiplier, steps=steps)
+        return _log_ratio(total_delta([*beside, event], epsilon), delta)
+
+    spread = _gaussian_spread(epsilon, delta) / math.sqrt(steps) / sampling_rate
+    guess = -0.5 * math.log(math.log1p(spread**2))
+    found = _crossing(excess, guess, math.log(1e-3), math.log(MOST_NOISE))
+    if found is None:
+        raise QuorumError(
+            f"even a noise multiplier of {MOST_NOISE:g} is too little for {steps} steps within "
+            f"epsilon = {epsilon:g}: give fewer steps or a larger epsilon."
+        )
+    while excess(found) > 0:
+        found += PRECISION
+    return math.exp(found)
+
+
+def steps_for(
+    *,
+    noise_multiplier: float,
+    sampling_rate: float,
+    epsilon: float,
+    delta: float,
+    beside: Sequence[Event] = (),
+) -> int:
+    """The most private steps, to a relative 1e-4, that fit into (epsilon, delta) beside others.
+
+    Raises:
+        QuorumError: if `beside` alone spends the budget.
+    """
+    _check_left(beside, epsilon, delta)
+
+    def excess(log_steps: float) -> float:
+        event = TrainingEvent(
+            sampling_rate=sampling_rate,
+            noise_multiplier=noise_multiplier,
+            steps=max(math.floor(math.exp(log_steps) + 1e-9), 1),
+        )
+        return _log_ratio(total_delta([*beside, event], epsilon), delta)
+
+    spread = one_step_spread(sampling_rate, noise_multiplier)
+    guess = 2 * math.log(_gaussian_spread(epsilon, delta) / spread)
+    found = _crossing(lambda at: -excess(at), guess, 0.0, math.log(MOST_STEPS))
+    if found is None:
+        return MOST_STEPS
+    most = math.floor(math.exp(found) + 1e-9)
+    while most > 0 and excess(math.log(most)) > 0:
+        most = min(most - 1, math.floor(most * (1 - PRECISION)))
+    return max(most, 0)
+
+
+def largest_release(
+    plan: Callable[[float], ReleaseEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    beside: Sequence[Event],
+) -> tuple[float, ReleaseEvent] | None:
+    """The largest ε of its own that a release may have beside given events, and that release.
+
+    `plan` makes the release for an ε (see `planner.plan_release`; its δ is the caller's choice). So
+    the split between the stages follows from what training needs. None if nothing is left.
+    """
+    if total_delta(beside, epsilon) >= delta:
+        return None
+
+    def fits(own: float) -> ReleaseEvent | None:
+        event = plan(own)
+        return event if total_delta([*beside, event], epsilon) <= delta else None
+
+    low, high = 0.0, epsilon
+    best = fits(high)
+    if best is not None:
+        return high, best
+    while high - low > 1e-3 * epsilon:
+        middle = (low + high) / 2
+        event = fits(middle)
+        if event is None:
+            high = middle
+        else:
+            low, best = middle, event
+    return (low, best) if best is not None else None
+
+
+def _gaussian_spread(epsilon: float, delta: float) -> float:
+    """The μ for which a Gaussian mechanism of that distance has (epsilon, delta): a first guess."""
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        upper = norm.logcdf(-epsilon / mu + mu / 2)
+        lower = epsilon + norm.logcdf(-epsilon / mu - mu / 2)
+        return float(upper + math.log(max(-math.expm1(lower - upper), 1e-300)) - math.log(delta))
+
+    return math.exp(float(brentq(excess, math.log(1e-6), math.log(1e3), xtol=1e-6)))
+
+
+def _crossing(
+    excess: Callable[[float], float], guess: float, least: float, most: float
+) -> float | None:
+    """About where a falling `excess` reaches 0 between `least` and `most`; None if nowhere.
+
+    `least` itself if it is already there.
+    """
+    width = 0.02
+    low = high = min(max(guess, least), most)
+    if excess(low) <= 0:
+        while excess(low) <= 0:
+            if low <= least:
+                return least
+            low, high, width = max(low - width, least), low, 3 * width
+    else:
+        while excess(high) > 0:
+            if high >= most:
+                return None
+            low, high, width = high, min(high + width, most), 3 * width
+    return float(brentq(excess, low, high, xtol=PRECISION / 4))
+
+
+def _log_ratio(spent: float, allowed: float) -> float:
+    """Above 0 where too much is spent; bounded, for a solver's sake."""
+    return max(math.log(max(spent, 1e-300) / allowed), -50.0)
+
+
+def _check_left(beside: Sequence[Event], epsilon: float, delta: float) -> None:
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if not 0 < value < (1 if name == "delta" else math.inf):
+            raise QuorumError(f"{name} is {value}: give a positive number, delta below 1.")
+    if beside and total_delta(beside, epsilon) >= delta:
+        raise QuorumError(
+            f"nothing is left for training: what comes beside it spends epsilon = {epsilon:g} at "
+            f"delta = {delta:g} alone; give that less, or all a larger budget."
+        )

@@ -1,0 +1,253 @@
+"""The planner: from declared numbers to a release, without touching data."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.constants import START, Setting, paper_event, pool_size_for, tight_event
+from quorum_rl.privacy.events import Mode, ReleaseEvent
+from quorum_rl.privacy.expectation import expected_transitions, longest_prefix
+from quorum_rl.privacy.pairs import Pair, composed_delta, overflow_probability, pair_of
+
+Objective = Literal["transitions", "threshold"]
+
+AGREEMENT: Final = 0.9  # about what trained populations keep at every step (docs/experts.md)
+DEFAULT_ITERATIONS: Final = 25  # for the objective "threshold", which would always prefer one
+MOST_ITERATIONS: Final = 4096
+POOL_LIMIT: Final = (
+    8  # of an expert's trajectories, kept from training, unless a caller allows more
+)
+STOP_PROBABILITIES: Final = (0.05, 0.02, 0.1, 0.2)  # tried where nothing is promised nor given
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """A release to be made, what it costs, and what it should give.
+
+    Guarantee: everything here is a function of declared numbers; no data was touched.
+    """
+
+    event: ReleaseEvent
+    epsilon: float
+    delta: float
+    agreement: float
+
+    @property
+    def pair(self) -> Pair:
+        """What one iteration costs."""
+        return pair_of(self.event)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether a prefix of one step can pass if all experts agree."""
+        return self.longest_prefix_if_all_agree > 0
+
+    @property
+    def longest_prefix_if_all_agree(self) -> int:
+        return longest_prefix(self.event, 1.0)
+
+    @property
+    def longest_prefix_at_agreement(self) -> int:
+        return longest_prefix(self.event, self.agreement)
+
+    @property
+    def expected_transitions(self) -> float:
+        return expected_transitions(self.event, self.agreement)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every fact of the plan under its one name."""
+        event, pair = self.event, self.pair
+        facts = asdict(event)
+        del facts["threshold_epsilon"], facts["query_epsilon"]
+        return facts | {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "threshold_noise_scale": event.threshold_noise_scale,
+            "query_noise_scale": event.query_noise_scale,
+            "iteration_epsilon_remove": pair.epsilon_remove,
+            "iteration_epsilon_add": pair.epsilon_add,
+            "iteration_delta": pair.delta,
+            "agreement": self.agreement,
+            "longest_prefix": self.longest_prefix_if_all_agree,
+            "longest_prefix_at_agreement": self.longest_prefix_at_agreement,
+            "expected_transitions": self.expected_transitions,
+            "feasible": self.feasible,
+        }
+
+
+def plan_release(
+    *,
+    experts: int,
+    actions: int,
+    horizon: int,
+    epsilon: float,
+    delta: float,
+    p_min: float | None = None,
+    stop_probability: float | None = None,
+    prefix_cap: int | None = None,
+    iterations: int | None = None,
+    mode: Mode = "tight",
+    objective: Objective = "transitions",
+    agreement: float = AGREEMENT,
+    pool_limit: int = POOL_LIMIT,
+    overflow_epsilon: float | None = None,
+) -> ReleasePlan:
+    """The best release that costs at most (epsilon, delta); what is not given is chosen.
+
+    `experts` is the declared public minimum. Without `p_min` nothing is assumed about the policies,
+    and the release stops at random instead. `objective` says what a chosen number is chosen for:
+    the expected number of released transitions under `agreement` (see `expectation`), or the lowest
+    threshold. Iterations are not chosen so many that more than `pool_limit` trajectories of every
+    expert must be kept for the release. Pass the ε of all stages together as `overflow_epsilon` if
+    this is one of several.
+
+    Raises:
+        QuorumError: if the numbers make no release at all. Never because nothing would come out.
+    """
+    floor = p_min or 0.0
+    setting = Setting(
+        experts=experts,
+        actions=actions,
+        p_min=floor,
+        stop_probability=stop_probability or 0.0,
+        horizon=horizon,
+        prefix_cap=min(horizon if prefix_cap is None else prefix_cap, horizon),
+        epsilon=epsilon,
+        delta=delta,
+        overflow_epsilon=epsilon if overflow_epsilon is None else overflow_epsilon,
+    )
+    _check(setting, agreement, iterations)
+    if mode == "paper":
+        if not floor:
+            raise QuorumError("mode paper needs a floor: give p_min above 0.")
+        event = _best_paper(setting, iterations, objective, agreement)
+    elif floor or setting.stop_probability:
+        event = _best_tight(setting, iterations, objective, agreement, pool_limit)
+    else:
+        event = _best_stopping(setting, iterations, objective, agreement, pool_limit)
+    plan = ReleasePlan(event, epsilon, delta, agreement)
+    if mode == "tight":
+        _confirm(plan, setting.overflow_epsilon)
+    return plan
+
+
+def _best_paper(
+    setting: Setting, iterations: int | None, objective: Objective, agreement: float
+) -> ReleaseEvent:
+    if iterations is None and objective == "threshold":
+        iterations = DEFAULT_ITERATIONS
+    if iterations is not None:
+        return paper_event(setting, iterations)
+    return max(
+        (paper_event(setting, count) for count in _doubling()),
+        key=lambda event: expected_transitions(event, agreement),
+    )
+
+
+def _best_tight(
+    setting: Setting,
+    iterations: int | None,
+    objective: Objective,
+    agreement: float,
+    pool_limit: int,
+) -> ReleaseEvent:
+    if objective == "threshold":
+        return tight_event(setting, iterations or DEFAULT_ITERATIONS)[0]
+
+    def score(event: ReleaseEvent) -> float:
+        # The threshold decides between releases that give next to nothing.
+        return -math.log(expected_transitions(event, agreement) + 1e-3 / event.threshold)
+
+    start = START
+    if iterations is None:
+        iterations, start = _best_iterations(setting, score, pool_limit)
+    lowest, start = tight_event(setting, iterations, start=start)
+    richest, _ = tight_event(setting, iterations, score, start)
+    return min(lowest, richest, key=score)
+
+
+def _best_iterations(
+    setting: Setting, score: Callable[[ReleaseEvent], float], pool_limit: int
+) -> tuple[int, tuple[float, float, float]]:
+    """The number of iterations whose lowest threshold scores best, and where its search ended."""
+    scored: dict[int, tuple[float, tuple[float, float, float]]] = {}
+    start = START
+
+    def try_out(count: int) -> float:
+        nonlocal start
+        event, start = tight_event(setting, count, start=start)
+        scored[count] = (score(event), start)
+        return event.threshold
+
+    for count in _doubling():
+        if count > 1 and pool_size_for(setting, count) > pool_limit:
+            break
+        if try_out(count) > 4 * setting.experts:
+            break
+    best = min(scored, key=lambda count: scored[count][0])
+    for count in (round(best / 1.4), round(best * 1.4)):  # the points between the doublings
+        if count not in scored and pool_size_for(setting, count) <= pool_limit:
+            try_out(count)
+    best = min(scored, key=lambda count: scored[count][0])
+    return best, scored[best][1]
+
+
+def _best_stopping(
+    setting: Setting,
+    iterations: int | None,
+    objective: Objective,
+    agreement: float,
+    pool_limit: int,
+) -> ReleaseEvent:
+    """Also choose how often to stop, for what comes out: stopping at once is always safest."""
+
+    def best(chance: float, count: int | None) -> ReleaseEvent:
+        at = replace(setting, stop_probability=chance)
+        return _best_tight(at, count, objective, agreement, pool_limit)
+
+    first, *others = STOP_PROBABILITIES
+    events = [best(first, iterations)]
+    events += [best(chance, events[0].iterations) for chance in others]
+    return max(events, key=lambda event: expected_transitions(event, agreement))
+
+
+def _doubling() -> list[int]:
+    return [2**power for power in range(MOST_ITERATIONS.bit_length())]
+
+
+def _check(setting: Setting, agreement: float, iterations: int | None) -> None:
+    wrong = {
+        "experts": (setting.experts < 2, "at least 2"),
+        "actions": (setting.actions < 2, "at least 2"),
+        "horizon": (setting.horizon < 1, "at least 1"),
+        "prefix_cap": (setting.prefix_cap < 1, "at least 1"),
+        "epsilon": (not 0 < setting.epsilon < 100, "a number above 0 and below 100"),
+        "delta": (not 0 < setting.delta < 1, "a number between 0 and 1"),
+        "p_min": (not 0 <= setting.p_min * setting.actions <= 1, "a floor between 0 and 1/actions"),
+        "stop_probability": (
+            not 0 <= setting.stop_probability < 1,
+            "a probability from 0 to below 1",
+        ),
+    }
+    for name, (is_wrong, fix) in wrong.items():
+        if is_wrong:
+            raise QuorumError(f"{name} is {getattr(setting, name)}: give {fix}.")
+    if not 0 < agreement <= 1:
+        raise QuorumError(f"agreement is {agreement}: give a share above 0 and at most 1.")
+    if iterations is not None and not 1 <= iterations <= 10**6:
+        raise QuorumError(f"iterations is {iterations}: give a number from 1 to a million.")
+    if setting.p_min > 0 and setting.stop_probability > 0:
+        raise QuorumError("p_min and stop_probability exclude each other: give one of them.")
+
+
+def _confirm(plan: ReleasePlan, overflow_epsilon: float) -> None:
+    """A last look at the claim, by the numbers that the mechanism will really use."""
+    charge = (1 + math.exp(overflow_epsilon)) * overflow_probability(plan.event)
+    spent = composed_delta(plan.pair, plan.event.iterations, plan.epsilon) + charge
+    if not spent <= plan.delta:
+        raise QuorumError(
+            f"the planned release would need delta = {spent:.3g}, more than the {plan.delta:.3g} "
+            "given: report this as a bug."
+        )
