@@ -4,8 +4,14 @@ from quorum_rl.learners.bc import Bc
 from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
 from quorum_rl.learners.double_dqn import DoubleDqn
-from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Traces
-from quorum_rl.learners.networks import LayerTrace, gradient_of
+from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Outputs, Traces
+from quorum_rl.learners.losses import (
+    bootstrapped_return,
+    huber,
+    negative_log_likelihood,
+    of_action,
+)
+from quorum_rl.learners.networks import LayerTrace, apply_network, gradient_of
 from quorum_rl.learners.registry import get_learner, learner_names
 
 __all__ = [
@@ -17,8 +23,14 @@ __all__ = [
     "LayerTrace",
     "Learner",
     "Networks",
+    "Outputs",
     "Traces",
+    "apply_network",
+    "bootstrapped_return",
     "get_learner",
     "gradient_of",
+    "huber",
     "learner_names",
+    "negative_log_likelihood",
+    "of_action",
 ]
