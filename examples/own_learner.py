@@ -71,7 +71,6 @@ def train(learner: Learner, logs: Transition, action_count: int, steps: int) -> 
     """Parameters after so many steps of Adam on 128 random transitions each: nothing private."""
     rows, observation_size = logs.observation.shape
     optimiser = optax.adam(1e-3)
-    first = learner.init(jax.random.key(0), observation_size, action_count)
 
     def one_step(carry: Any, step: Array) -> tuple[Any, None]:
         params, target, state = carry
@@ -86,10 +85,13 @@ def train(learner: Learner, logs: Transition, action_count: int, steps: int) -> 
         params = optax.apply_updates(params, change)
         return (params, learner.update_target(params, target, step), state), None
 
-    begin = (first, learner.init_target(first), optimiser.init(first))
-    numbers = jnp.arange(1, steps + 1)
-    (params, _, _), _ = jax.jit(lambda begin: jax.lax.scan(one_step, begin, numbers))(begin)
-    return params
+    @jax.jit
+    def run() -> Any:
+        params = learner.init(jax.random.key(0), observation_size, action_count)
+        begin = (params, learner.init_target(params), optimiser.init(params))
+        return jax.lax.scan(one_step, begin, jnp.arange(1, steps + 1))[0][0]
+
+    return run()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A batch of made-up transitions, every kind of learner with small nets, and how to train one."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeAlias
 
 import jax
@@ -46,30 +47,36 @@ def batch() -> Transition:
     )
 
 
-@pytest.fixture(scope="session")
-def train() -> Train:
+@cache
+def training(learner: DenseLearner, observation_size: int, action_count: int) -> Any:
     """Three hundred steps of Adam on all transitions at once, in one compiled program."""
+    optimiser = optax.adam(1e-2)
 
-    def trained(learner: DenseLearner, logs: Transition, action_count: int) -> Networks:
-        rows, observation_size = logs.observation.shape
-        optimiser = optax.adam(1e-2)
-        first = learner.init(jax.random.key(0), observation_size, action_count)
+    def mean_loss(params: Networks, target: Networks, logs: Transition, key: jax.Array) -> Any:
+        keys = jax.random.split(key, len(logs.reward))
+        return jax.vmap(learner.loss, (None, None, 0, 0))(params, target, logs, keys).mean()
 
-        def mean_loss(params: Networks, target: Networks, key: jax.Array) -> jax.Array:
-            keys = jax.random.split(key, rows)
-            return jax.vmap(learner.loss, (None, None, 0, 0))(params, target, logs, keys).mean()
-
+    def trained(logs: Transition) -> Networks:
         def one_step(carry: Any, step: jax.Array) -> tuple[Any, None]:
             params, target, state = carry
-            gradient = jax.grad(mean_loss)(params, target, jax.random.key(step))
+            gradient = jax.grad(mean_loss)(params, target, logs, jax.random.key(step))
             change, state = optimiser.update(gradient, state)
             params = optax.apply_updates(params, change)
             return (params, learner.update_target(params, target, step), state), None
 
+        first = learner.init(jax.random.key(0), observation_size, action_count)
         start = (first, learner.init_target(first), optimiser.init(first))
-        steps = jnp.arange(1, 301)
-        params, _, _ = jax.jit(lambda start: jax.lax.scan(one_step, start, steps)[0])(start)
-        made: Networks = params
-        return made
+        last: tuple[Networks, Networks, Any]
+        last, _ = jax.lax.scan(one_step, start, jnp.arange(1, 301))
+        return last[0]
 
-    return trained
+    return jax.jit(trained)
+
+
+@pytest.fixture(scope="session")
+def train() -> Train:
+    def run(learner: DenseLearner, logs: Transition, action_count: int) -> Networks:
+        params: Networks = training(learner, logs.observation.shape[1], action_count)(logs)
+        return params
+
+    return run

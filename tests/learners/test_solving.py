@@ -101,14 +101,7 @@ def test_behaviour_cloning_does_what_is_done_most(train: Train) -> None:
     assert greedy(learner, train(learner, logs(2, 3), 3)) == (1 - SIGNS).tolist()
 
 
-def test_the_example_of_an_own_learner_goes_forward_too(train: Train) -> None:
-    iql = runpy.run_path(str(OWN_LEARNER))["Iql"]
-    learner = iql(hidden_sizes=(16, 16), discount=DISCOUNT, expectile=0.9, target_rate=0.1)
-    assert isinstance(learner, DenseLearner)
-    assert greedy(learner, train(learner, logs(1, 1), 3)) == SIGNS.tolist()
-
-
-def test_the_example_of_an_own_learner_runs_as_a_program(
+def test_the_example_of_an_own_learner_trains_when_run_as_a_program(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     runpy.run_path(str(OWN_LEARNER), run_name="__main__")
