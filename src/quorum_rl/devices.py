@@ -5,6 +5,7 @@ devices; each piece runs the same program. The cores of a CPU count as devices t
 """
 
 import os
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -40,6 +41,12 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def this_machine() -> str:
+    """What decides how this process rounds: processor and JAX version, in words."""
+    kind = jax.devices()[0].device_kind
+    return f"{jax.default_backend()} {kind} {platform.machine()}, jax {jax.__version__}"
 
 
 def mesh() -> Mesh:

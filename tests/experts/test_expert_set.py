@@ -13,6 +13,7 @@ from quorum_rl.experts.checks import (
     FLOOR_TOLERANCE,
     SUM_TOLERANCE,
     Probabilities,
+    check_floor,
     checked_observations,
     checked_probabilities,
 )
@@ -154,19 +155,19 @@ def answers() -> Probabilities:
     return 0.7 * made + 0.1
 
 
-def check(found: npt.ArrayLike, p_min: float = 0.0, names: list[str] | None = None) -> None:
-    checked_probabilities(found, range(10, 15), rows=ROWS, action_count=3, p_min=p_min, names=names)
+def check(found: npt.ArrayLike, names: list[str] | None = None) -> None:
+    checked_probabilities(found, range(10, 15), rows=ROWS, action_count=3, names=names)
 
 
 def test_faultless_answers_pass_and_are_left_unchanged_but_for_rounding() -> None:
     given = answers()
-    found = checked_probabilities(given, range(10, 15), rows=ROWS, action_count=3, p_min=0.1)
+    found = checked_probabilities(given, range(10, 15), rows=ROWS, action_count=3)
     np.testing.assert_allclose(found, given, rtol=1e-15)
 
 
 def test_single_precision_answers_come_back_as_distributions_in_double_precision() -> None:
     given = answers().astype(np.float32)
-    found = checked_probabilities(given, range(10, 15), rows=ROWS, action_count=3, p_min=0.1)
+    found = checked_probabilities(given, range(10, 15), rows=ROWS, action_count=3)
     np.testing.assert_allclose(found.sum(axis=-1), 1, rtol=0, atol=4e-16)
     np.testing.assert_allclose(found, given, rtol=1e-6)
     assert given.dtype == np.float32
@@ -212,8 +213,8 @@ def test_a_violated_floor_names_the_worst_expert_its_value_and_the_fix() -> None
     given[4, 1] = [0.5, 0.47, 0.03]
     expected = r"expert 14 in state 1, action 2 has probability 0\.03.* p_min = 0\.1: .*smooth"
     with pytest.raises(QuorumError, match=expected):
-        check(given, p_min=0.1)
-    check(given, p_min=0.03)
+        check_floor(given, range(10, 15), 0.1)
+    check_floor(given, range(10, 15), 0.03)
 
 
 def test_the_floor_may_be_missed_by_rounding_and_no_more() -> None:
@@ -222,10 +223,10 @@ def test_the_floor_may_be_missed_by_rounding_and_no_more() -> None:
         low = 0.1 * (1 - share * FLOOR_TOLERANCE)
         given[0, 0] = [low, 0.5, 0.5 - low]
         if passes:
-            check(given, p_min=0.1)
+            check_floor(given, range(10, 15), 0.1)
         else:
             with pytest.raises(QuorumError, match="floor"):
-                check(given, p_min=0.1)
+                check_floor(given, range(10, 15), 0.1)
 
 
 def test_answers_of_another_shape_are_refused() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population, check_batch_independence
+from quorum_rl.experts import LoggedExperts, Population, check_batch_independence
 from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.smoothing import Rule, smoothed_by
 
 
 def by_numpy(population: Population, states: Any) -> Any:
@@ -105,12 +106,37 @@ def test_an_expert_with_a_broken_weight_is_named(population: Population, states:
     broken.probabilities_of(slice(0, 35), states)
 
 
-def test_a_floor_that_an_expert_does_not_keep_is_named(population: Population, states: Any) -> None:
-    promised = Population(
-        observation_size=4, action_count=3, network=population.network, p_min=0.01
-    )
-    with pytest.raises(QuorumError, match=r"below the declared floor p_min = 0\.01"):
-        promised.probabilities(states)
+def test_a_query_does_not_depend_on_whether_a_promised_floor_is_kept(
+    population: Population, states: Any
+) -> None:
+    """A release asks; if a broken promise stopped it, its end would tell about an expert."""
+    promised = Population(observation_size=4, action_count=3, network=population.network, p_min=0.3)
+    found = promised.probabilities(states)
+    assert found.min() < 0.3
+    np.testing.assert_array_equal(found, population.probabilities(states))
+
+
+def test_common_states_get_the_bits_of_own_states(population: Population, states: Any) -> None:
+    """What is queried is what acted, also when the actions alone are asked for."""
+    own = population.own_probabilities(np.broadcast_to(states, (len(population), *states.shape)))
+    np.testing.assert_array_equal(population.probabilities(states), own)
+    everyone = slice(0, len(population))
+    greedy = population.greedy_actions(everyone, states)
+    np.testing.assert_array_equal(greedy, own.argmax(axis=-1))
+    actions = np.arange(len(states)) % 3
+    taken = population.taken_probabilities(everyone, states, actions)
+    np.testing.assert_array_equal(taken, own[:, np.arange(len(states)), actions])
+
+
+@pytest.mark.parametrize("rule", ["greedy", "uniform mixture"])
+def test_the_probability_of_the_taken_action_is_that_of_the_whole_answer(
+    population: Population, states: Any, rule: Rule
+) -> None:
+    experts = LoggedExperts(smoothed_by(rule, population, 0.02))
+    actions = np.arange(len(states)) % 3
+    some = slice(2, len(population))
+    whole = experts.probabilities_of(some, states)[:, np.arange(len(states)), actions]
+    np.testing.assert_array_equal(experts.taken_probabilities(some, states, actions), whole)
 
 
 def test_observations_of_another_width_are_refused(population: Population) -> None:

@@ -383,3 +383,12 @@ def test_no_two_trajectories_start_alike(collected: Collected) -> None:
 def test_a_stack_of_settings_is_refused(collected: Collected) -> None:
     with pytest.raises(QuorumError, match="one world"):
         collect(collected.experts, WORLD, WORLD.settings(), trajectories=1)
+
+
+def test_a_floor_that_an_expert_does_not_keep_stops_it_from_acting() -> None:
+    def strays(states: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        return np.tile([0.99, 0.01], (len(states), 1))
+
+    experts = CallableExperts([strays], observation_size=4, action_count=2, p_min=0.05)
+    with pytest.raises(QuorumError, match=r"expert 0 .* below the declared floor p_min = 0\.05"):
+        collect(experts, WORLD, default_params(), trajectories=1, seed=0)

@@ -30,8 +30,8 @@ class CallableExperts(UnloggedExperts):
     Shapes: a policy maps `(rows, observation_size)`, float32, to `(rows, action_count)`.
 
     Raises:
-        QuorumError: without policies; on a query, for answers that are not distributions or
-            that violate the declared floor, naming the expert's index.
+        QuorumError: without policies; on a query, for answers that are not distributions, naming
+            the expert's index.
     """
 
     policies: Sequence[Policy] = field(repr=False)
@@ -56,7 +56,6 @@ class CallableExperts(UnloggedExperts):
             indices,
             rows=len(states),
             action_count=self.action_count,
-            p_min=self.p_min,
         )
 
     def _answer(self, index: int, states: Observations) -> npt.NDArray[np.float64]:

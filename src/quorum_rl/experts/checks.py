@@ -46,7 +46,6 @@ def checked_probabilities(
     *,
     rows: int,
     action_count: int,
-    p_min: float = 0.0,
     names: Sequence[str] | None = None,
 ) -> Probabilities:
     """What the experts answered, as distributions: checked, then divided by their sums.
@@ -58,8 +57,8 @@ def checked_probabilities(
         each of `experts`, are added to messages.
 
     Raises:
-        QuorumError: for another shape, a value that is not finite, a negative one, a sum further
-            than SUM_TOLERANCE from one, or a probability below the declared floor `p_min`.
+        QuorumError: for another shape, a value that is not finite, a negative one, or a sum further
+            than SUM_TOLERANCE from one.
     """
     made: Probabilities = np.array(answers, dtype=np.float64)  # a copy, divided in place below
     if made.shape != (len(experts), rows, action_count):
@@ -94,13 +93,29 @@ def checked_probabilities(
             f"one within {SUM_TOLERANCE:g}; if the policy returns logits, apply softmax."
         )
     made /= sums[..., None]
-    worst = np.unravel_index(np.argmin(made), made.shape)
-    if made[worst] < p_min * (1 - FLOOR_TOLERANCE):
-        raise QuorumError(
-            f"{where(worst)} has probability {made[worst]:.6g}, below the declared floor p_min = "
-            f"{p_min:g}: declare the true floor, or smooth the experts before collecting."
-        )
     return made
+
+
+def check_floor(probabilities: Probabilities, experts: Sequence[int], p_min: float) -> None:
+    """Fail if a probability is below the declared floor, by more than single precision explains.
+
+    For the owner, while experts act. A release never asks this: whether it runs must not depend on
+    what an expert does.
+
+    Shapes: `probabilities` is `(len(experts), rows, actions)`.
+
+    Raises:
+        QuorumError: naming the worst expert, state and action.
+    """
+    if probabilities.size == 0:
+        return
+    worst = np.unravel_index(np.argmin(probabilities), probabilities.shape)
+    if probabilities[worst] < p_min * (1 - FLOOR_TOLERANCE):
+        raise QuorumError(
+            f"{_where(worst, experts, None)} has probability {probabilities[worst]:.6g}, below the "
+            f"declared floor p_min = {p_min:g}: declare the true floor, or smooth the experts "
+            "before collecting."
+        )
 
 
 def checked_floor(p_min: float, action_count: int) -> float:

@@ -11,7 +11,7 @@ Three types say where in the flow a set stands:
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,17 @@ class ExpertSet(Protocol):
         self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
     ) -> Iterator[tuple[slice, Probabilities]]:
         """What every expert does, a few experts at a time: each slice with its probabilities."""
+        ...
+
+    def taken_probabilities(
+        self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
+    ) -> npt.NDArray[np.float64]:
+        """How likely some of the experts are to take the one action given for each state.
+
+        The very numbers of `probabilities_of`, often much faster to get.
+
+        Shapes: `(rows, observation_size)` and `(rows,)` to `(experts in the slice, rows)`.
+        """
         ...
 
 
@@ -139,6 +150,24 @@ class UnloggedExperts(ABC):
         self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
     ) -> Iterator[tuple[slice, Probabilities]]:
         return chunked_probabilities(self, observations, experts_per_chunk)
+
+    def taken_probabilities(
+        self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
+    ) -> npt.NDArray[np.float64]:
+        found = self.probabilities_of(experts, observations)
+        made: npt.NDArray[np.float64] = found[:, np.arange(found.shape[1]), np.asarray(actions)]
+        return made
+
+    def greedy_actions(
+        self, experts: slice, observations: npt.ArrayLike
+    ) -> npt.NDArray[np.integer[Any]]:
+        """The likeliest action of some of the experts in each state; of equals, the first.
+
+        Shapes: `(rows, observation_size)` to `(experts in the slice, rows)`.
+        """
+        found = self.probabilities_of(experts, observations)
+        made: npt.NDArray[np.integer[Any]] = found.argmax(axis=-1)
+        return made
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         """What each expert does in states of its own: the very numbers that a query returns.
@@ -217,6 +246,11 @@ class LoggedExperts:
         self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
     ) -> Iterator[tuple[slice, Probabilities]]:
         return self.generated_by.probabilities_in_chunks(observations, experts_per_chunk)
+
+    def taken_probabilities(
+        self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
+    ) -> npt.NDArray[np.float64]:
+        return self.generated_by.taken_probabilities(experts, observations, actions)
 
     if not TYPE_CHECKING:
         # For a type checker these methods do not exist; at run time they explain why.

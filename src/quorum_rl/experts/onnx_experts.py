@@ -115,7 +115,6 @@ class OnnxExperts(UnloggedExperts):
             indices,
             rows=len(states),
             action_count=self.action_count,
-            p_min=self.p_min,
             names=[self.files[index].name for index in indices],
         )
 

@@ -5,7 +5,7 @@ differently in another shape, so every query and every roll-out for the logs goe
 `PlacedNetworks`, which only ever multiplies blocks of one shape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -20,8 +20,12 @@ from quorum_rl.experts.checks import Probabilities, checked_observations, checke
 from quorum_rl.experts.expert_set import Policy, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
-EXPERT_BLOCK: Final = 32
 ROW_BLOCK: Final = 32
+
+
+def expert_block() -> int:
+    """How many experts are evaluated at once: enough to fill the processor, whichever it is."""
+    return 32 if jax.default_backend() == "cpu" else 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,9 +47,31 @@ class Population(UnloggedExperts):
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states), self.action_count))
-        chosen = jax.tree.map(lambda leaf: leaf[experts], self.network)
-        every = np.broadcast_to(states, (len(numbers), *states.shape))
-        return self._checked(PlacedNetworks(chosen).probabilities(every), numbers)
+        return self._checked(self._chunk(experts).probabilities_in(states), numbers)
+
+    def greedy_actions(
+        self, experts: slice, observations: npt.ArrayLike
+    ) -> npt.NDArray[np.integer[Any]]:
+        states = checked_observations(observations, self.observation_size)
+        numbers = range(len(self))[experts]
+        if not numbers or not len(states):
+            return np.zeros((len(numbers), len(states)), np.int8)
+        return self._chunk(experts).greedy_in(states)
+
+    def _chunk(self, experts: slice) -> "PlacedNetworks":
+        """Some of the experts, on the devices; kept there if the devices have their own memory."""
+        first, last, step = experts.indices(len(self))
+        key = (first, last, step)
+        if key in self._kept:
+            return self._kept[key]
+        made = PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
+        if jax.default_backend() != "cpu":
+            self._kept[key] = made
+        return made
+
+    @cached_property
+    def _kept(self) -> dict[tuple[int, int, int], "PlacedNetworks"]:
+        return {}
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return self._checked(self._placed.probabilities(observations), range(len(self)))
@@ -66,7 +92,6 @@ class Population(UnloggedExperts):
             numbers,
             rows=answers.shape[1],
             action_count=self.action_count,
-            p_min=self.p_min,
         )
 
 
@@ -74,8 +99,8 @@ class PlacedNetworks:
     """The networks of some experts on the devices, to be asked again and again."""
 
     def __init__(self, network: Network) -> None:
-        experts = len(network[0].bias)
-        self.network = placed(padded(network, experts, EXPERT_BLOCK))
+        self.experts = len(network[0].bias)
+        self.network = placed(padded(network, self.experts, expert_block()))
 
     def probabilities(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What each expert does in states of its own.
@@ -83,38 +108,117 @@ class PlacedNetworks:
         Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
         """
         experts, rows, width = observations.shape
-        filled_rows = rows + -rows % ROW_BLOCK
-        filled = np.zeros((len(self.network[0].bias), filled_rows, width), np.float32)
+        filled = np.zeros((len(self.network[0].bias), _filled(rows), width), np.float32)
         filled[:experts, :rows] = observations
-        found = _compiled()(self.network, placed(filled))
+        found = _compiled("own states")(self.network, placed(filled))
         return np.asarray(found)[:experts, :rows]
 
+    def probabilities_in(self, states: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What each expert does in states that are the same for all; the same numbers.
 
-@lru_cache(maxsize=1)
-def _compiled() -> Any:
-    return over_experts(_in_blocks)
+        Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`.
+        """
+        return self._in("common states", states)
+
+    def greedy_in(self, states: npt.NDArray[np.float32]) -> npt.NDArray[np.integer[Any]]:
+        """The likeliest action of each expert in common states; of equals, the first.
+
+        Shapes: `(rows, observation_size)` to `(experts, rows)`.
+        """
+        return self._in("greedy in common states", states)
+
+    def _in(self, what: str, states: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        rows, width = states.shape
+        filled = np.zeros((_filled(rows), width), np.float32)
+        filled[:rows] = states
+        return np.asarray(_compiled(what)(self.network, filled))[: self.experts, :rows]
 
 
-def _in_blocks(network: Network, observations: Array) -> Array:
-    """Probabilities, block by block: EXPERT_BLOCK experts and ROW_BLOCK of their states at once."""
+def _filled(rows: int) -> int:
+    """Rows in whole blocks; many of them in a power of two, so that few programs are compiled."""
+    blocks = -(-rows // ROW_BLOCK)
+    return ROW_BLOCK * (blocks if blocks <= 4 else 1 << (blocks - 1).bit_length())
+
+
+@lru_cache(maxsize=4)
+def _compiled(what: str) -> Any:
+    if what == "own states":
+        return over_experts(_in_own_states)
+    if what == "common states":
+        return over_experts(_in_common_states, shared=1)
+    return over_experts(_greedy_in_common_states, shared=1)
+
+
+def _in_own_states(network: Network, observations: Array) -> Array:
+    """Probabilities, block by block: `expert_block` experts and ROW_BLOCK of their states at once.
+
+    Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
+    """
     experts, rows, width = observations.shape
-    expert_blocks, row_blocks = experts // EXPERT_BLOCK, rows // ROW_BLOCK
-    networks = jax.tree.map(
-        lambda leaf: leaf.reshape(expert_blocks, EXPERT_BLOCK, *leaf.shape[1:]), network
-    )
-    states = observations.reshape(expert_blocks, EXPERT_BLOCK, row_blocks, ROW_BLOCK, width)
+    block = expert_block()
+    states = observations.reshape(experts // block, block, rows // ROW_BLOCK, ROW_BLOCK, width)
 
     def of_experts(pair: tuple[Network, Array]) -> Array:
         some, their_states = pair
-        exact = in_precision(some, jnp.dtype(jnp.float32))
+        found: Array = jax.lax.map(
+            lambda seen: _block_probabilities(some, seen), their_states.swapaxes(0, 1)
+        )
+        return found.swapaxes(0, 1).reshape(block, rows, -1)
 
-        def of_rows(block: Array) -> Array:
-            # Full float32 products: the default on some GPUs has ten bits.
-            with jax.default_matmul_precision("highest"):
-                return jax.nn.softmax(jax.vmap(apply_network)(exact, block))
-
-        found: Array = jax.lax.map(of_rows, their_states.swapaxes(0, 1))
-        return found.swapaxes(0, 1).reshape(EXPERT_BLOCK, rows, -1)
-
-    every: Array = jax.lax.map(of_experts, (networks, states))
+    every: Array = jax.lax.map(of_experts, (_in_expert_blocks(network), states))
     return every.reshape(experts, rows, -1)
+
+
+def _in_common_states(network: Network, observations: Array) -> Array:
+    """The same numbers for states that all experts share.
+
+    Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`.
+    """
+    return _over_common_blocks(network, observations, lambda probabilities: probabilities)
+
+
+def _greedy_in_common_states(network: Network, observations: Array) -> Array:
+    """The likeliest actions in states that all experts share. Shapes: to `(experts, rows)`."""
+    found = _over_common_blocks(
+        network,
+        observations,
+        lambda probabilities: probabilities.argmax(axis=-1, keepdims=True).astype(jnp.int8),
+    )
+    return found[..., 0]
+
+
+def _over_common_blocks(
+    network: Network, observations: Array, last: Callable[[Array], Array]
+) -> Array:
+    rows, width = observations.shape
+    states = observations.reshape(rows // ROW_BLOCK, ROW_BLOCK, width)
+    experts, block = len(network[0].bias), expert_block()
+
+    def of_experts(some: Network) -> Array:
+        def of_rows(seen: Array) -> Array:
+            # The barrier keeps this product the one that each expert's own states would get.
+            each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (block, *seen.shape)))
+            return last(_block_probabilities(some, each))
+
+        found: Array = jax.lax.map(of_rows, states)
+        return found.swapaxes(0, 1).reshape(block, rows, -1)
+
+    every: Array = jax.lax.map(of_experts, _in_expert_blocks(network))
+    return every.reshape(experts, rows, -1)
+
+
+def _in_expert_blocks(network: Network) -> Network:
+    block = expert_block()
+    made: Network = jax.tree.map(lambda leaf: leaf.reshape(-1, block, *leaf.shape[1:]), network)
+    return made
+
+
+def _block_probabilities(network: Network, states: Array) -> Array:
+    """One block: the only shape in which networks are ever multiplied here.
+
+    Shapes: `(expert_block, ROW_BLOCK, observation_size)` to `(…, …, action_count)`.
+    """
+    exact = in_precision(network, jnp.dtype(jnp.float32))
+    # Full float32 products: the default on some GPUs has ten bits.
+    with jax.default_matmul_precision("highest"):
+        return jax.nn.softmax(jax.vmap(apply_network)(exact, states))

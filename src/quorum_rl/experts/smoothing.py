@@ -18,6 +18,12 @@ Rule = Literal["greedy", "uniform mixture"]
 ArrayT = TypeVar("ArrayT", bound=Any)  # a NumPy or a JAX array
 
 
+def greedy_probability(action_count: int, p_min: float) -> float:
+    """What a near-greedy policy gives to its likeliest action: 1 − (|A|−1)·p_min."""
+    # At p_min = 1/|A| rounding could leave it a hair below the floor.
+    return max(1 - (action_count - 1) * p_min, p_min)
+
+
 def near_greedy(probabilities: ArrayT, p_min: float) -> ArrayT:
     """1 − (|A|−1)·p_min for the likeliest action (of equals, the first), p_min for the others.
 
@@ -26,11 +32,9 @@ def near_greedy(probabilities: ArrayT, p_min: float) -> ArrayT:
     arrays = probabilities.__array_namespace__()
     action_count = probabilities.shape[-1]
     greedy = arrays.argmax(probabilities, axis=-1)[..., None] == arrays.arange(action_count)
-    # At p_min = 1/|A| rounding could leave the greedy action a hair below the floor.
-    high = max(1 - (action_count - 1) * p_min, p_min)
     made: ArrayT = arrays.where(
         greedy,
-        arrays.asarray(high, dtype=probabilities.dtype),
+        arrays.asarray(greedy_probability(action_count, p_min), dtype=probabilities.dtype),
         arrays.asarray(p_min, dtype=probabilities.dtype),
     )
     return made
@@ -41,8 +45,13 @@ def uniform_mixture(probabilities: ArrayT, p_min: float) -> ArrayT:
 
     Shapes: `(..., actions)`. Works on NumPy and JAX arrays, and under `jit`.
     """
-    made: ArrayT = (1 - probabilities.shape[-1] * p_min) * probabilities + p_min
+    made: ArrayT = _mixed(probabilities, probabilities.shape[-1], p_min)
     return made
+
+
+def _mixed(probabilities: Any, action_count: int, p_min: float) -> Any:
+    """`uniform_mixture`, for arrays that need not hold all actions."""
+    return (1 - action_count * p_min) * probabilities + p_min
 
 
 RULES: Final = {"greedy": near_greedy, "uniform mixture": uniform_mixture}
@@ -61,6 +70,17 @@ class SmoothedExperts(UnloggedExperts):
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         found = self.original.probabilities_of(experts, observations)
         return RULES[self.rule](found, self.p_min)
+
+    def taken_probabilities(
+        self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
+    ) -> npt.NDArray[np.float64]:
+        if self.rule == "greedy":
+            likeliest = greedy_probability(self.action_count, self.p_min)
+            greedy = self.original.greedy_actions(experts, observations)
+            return np.where(greedy == np.asarray(actions), likeliest, self.p_min)
+        taken = self.original.taken_probabilities(experts, observations, actions)
+        made: npt.NDArray[np.float64] = _mixed(taken, self.action_count, self.p_min)
+        return made
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.devices import over_experts, padded, placed, this_machine
 from quorum_rl.envs import AnyWorld, checked
 from quorum_rl.envs.gymnasium_bridge import EnvSource, environment_sizes, play_episodes
 from quorum_rl.errors import QuorumError
@@ -22,6 +22,7 @@ from quorum_rl.experts import (
     SmoothedExperts,
     UnloggedExperts,
 )
+from quorum_rl.experts.checks import check_floor
 from quorum_rl.experts.expert_set import Policy
 from quorum_rl.experts.smoothing import RULES, smoothed_by
 from quorum_rl.logs.assemble import from_episodes, from_padded
@@ -60,6 +61,7 @@ def collect(
         smoothing=smoothing_of(experts),
         world=world.name,
         world_params=asdict(params),
+        machine=this_machine(),
         reproducible=seed is not None,
     )
     filled = _roll(experts, world, params, trajectories, horizon, seed)
@@ -121,6 +123,7 @@ def _roll(
     going = np.ones(shape, np.bool_)
     for time in range(horizon):
         probabilities = experts.own_probabilities(filled.observations[:, :, time])
+        check_floor(probabilities, range(len(experts)), experts.p_min)
         actions = drawn(probabilities, rng.random(shape))
         filled.actions[:, :, time] = actions
         after = step(state, keys, placed(padded(actions, shape[0])), time, params)
@@ -201,6 +204,7 @@ def collect_from_gymnasium(
         p_min=experts.p_min,
         smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
+        machine=this_machine(),
         reproducible=seed is not None,
     )
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -209,7 +213,7 @@ def collect_from_gymnasium(
         for number, child in enumerate(children)
         for episode in play_episodes(
             environment,
-            partial(_drawn_from, experts.alone(number)),
+            partial(_drawn_from, experts.alone(number), number, experts.p_min),
             episodes=trajectories,
             copies=trajectories,
             longest=horizon,
@@ -230,10 +234,16 @@ def collect_from_gymnasium(
 
 
 def _drawn_from(
-    policy: Policy, observations: npt.NDArray[np.float32], rng: np.random.Generator
+    policy: Policy,
+    number: int,
+    p_min: float,
+    observations: npt.NDArray[np.float32],
+    rng: np.random.Generator,
 ) -> npt.NDArray[np.int32]:
     """What an expert does in each row, drawn."""
-    return drawn(policy(observations), rng.random(len(observations)))
+    probabilities = policy(observations)
+    check_floor(probabilities[None], [number], p_min)
+    return drawn(probabilities, rng.random(len(observations)))
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:

@@ -4,9 +4,10 @@ Every state is stored once. An episode of n steps has n + 1 of them: the last on
 acted any more, is the true successor that a learner needs to bootstrap from a truncated episode.
 """
 
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,8 +30,10 @@ class Declared:
     which they reached it before they acted, "none" if they acted unchanged, None where nobody
     says. An episode may be truncated before the horizon only where the owner declares that this
     followed a public rule of state, action and time (`early_truncation_is_public`); a log cut
-    short by an expert or a logger would break the guarantee. `reproducible` marks logs drawn from
-    a fixed seed: whoever knows it can draw them again.
+    short by an expert or a logger would break the guarantee. `machine` is what computed the
+    policies while they acted, None where that was not us: elsewhere they may round otherwise.
+    `reproducible` marks logs drawn from a fixed seed: whoever knows it can draw them again.
+    `identity` is random and names this log in ledgers; copies of the log keep it.
 
     Raises:
         QuorumError: for a count below one, a floor that `action_count` actions cannot have, or a
@@ -45,7 +48,9 @@ class Declared:
     world: str | None = None
     world_params: Mapping[str, float] = field(default_factory=dict)
     early_truncation_is_public: bool = False
+    machine: str | None = None
     reproducible: bool = False
+    identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
 
     def __post_init__(self) -> None:
         for name in ("action_count", "observation_size", "horizon"):
