@@ -87,7 +87,7 @@ def test_double_dqn_finds_the_optimal_values(train: Train) -> None:
     seen = jnp.asarray(observations(SIGNS, WHERE))
     values = np.asarray(outputs_of(params, seen)["action_values"])
     by_direction = np.where(SIGNS[:, None] == 1, values, values[:, ::-1])
-    np.testing.assert_allclose(by_direction, optimal_values()[WHERE], atol=0.1)
+    np.testing.assert_allclose(by_direction, optimal_values()[WHERE], atol=0.2)
 
 
 def test_double_dqn_falls_for_the_action_that_nobody_tried(train: Train) -> None:
