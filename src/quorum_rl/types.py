@@ -1,5 +1,6 @@
 """The types that flow between the stages."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -33,3 +34,31 @@ class Episode(NamedTuple):
     rewards: npt.NDArray[np.floating[Any]]
     terminated: bool
     truncated: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """Prefixes that a release let out: public, at the cost that its ledger says.
+
+    A prefix's last transition is `truncated` unless the world itself ended there: the trajectory
+    went on, so a learner bootstraps from its last state.
+
+    Shapes: the fields of `transitions` (transitions, …), one prefix after the other in the order of
+    the iterations; `offsets` (prefixes + 1,), prefix i having the transitions from offset i up to
+    offset i + 1.
+    """
+
+    transitions: Transition
+    offsets: npt.NDArray[np.int64]
+    observation_size: int
+    action_count: int
+    horizon: int
+
+    def __len__(self) -> int:
+        """The number of prefixes."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """How many steps each prefix has."""
+        return np.diff(self.offsets)

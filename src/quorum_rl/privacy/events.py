@@ -5,7 +5,7 @@ cost follows from these numbers alone; all of them are declared, none is measure
 """
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from quorum_rl.errors import QuorumError
 
@@ -47,10 +47,15 @@ class ReleaseEvent:
     lattice_bits: int = LATTICE_BITS
 
     def __post_init__(self) -> None:
+        _check(self, "mode", self.mode in get_args(Mode), "tight or paper")
+        whole = ("experts", "actions", "horizon", "prefix_cap", "iterations")
+        for name in (*whole, "pool_size", "lattice_bits"):
+            _check(self, name, isinstance(getattr(self, name), int), "a whole number")
         for name in ("experts", "actions"):
             _check(self, name, getattr(self, name) >= 2, "at least 2")
         for name in ("horizon", "prefix_cap", "iterations", "lattice_bits"):
             _check(self, name, getattr(self, name) >= 1, "at least 1")
+        _check(self, "lattice_bits", self.lattice_bits <= 32, "at most 32: products have 64 bits")
         _check(self, "pool_size", self.pool_size >= 0, "0 or more")
         _check(self, "p_min", 0 <= self.p_min * self.actions <= 1, "between 0 and 1/actions")
         _check(self, "stop_probability", 0 <= self.stop_probability < 1, "from 0 to below 1")
@@ -99,6 +104,7 @@ class TrainingEvent:
         _check(self, "sampling_rate", 0 < self.sampling_rate <= 1, "above 0 and at most 1")
         multiplier = self.noise_multiplier
         _check(self, "noise_multiplier", 0 < multiplier < float("inf"), "a positive number")
+        _check(self, "steps", isinstance(self.steps, int), "a whole number")
         _check(self, "steps", self.steps >= 1, "at least 1")
 
 

@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 UNLIKELY: Final = 1e-20  # losses less likely than this count as infinite
 MOST_LOSSES: Final = 200_000  # beyond which losses are rounded up to the grid
 GRID: Final = 2.0**-14
+LARGEST: Final = 700.0  # e to the power of this is a double
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class Losses:
     def _above(self) -> tuple[Floats, Floats]:
         """P's and Q's mass from each loss upwards; one more entry, 0, behind the last."""
         own = np.append(np.cumsum(self.probability[::-1])[::-1], 0.0)
-        other = self.probability * np.exp(-self.loss)
+        other = self.probability * np.exp(-np.maximum(self.loss, -LARGEST))
         return own, np.append(np.cumsum(other[::-1])[::-1], 0.0)
 
     def deltas(self, epsilons: npt.ArrayLike) -> Floats:
         """The hockey-stick divergence at each ε, which may be negative."""
-        at = np.asarray(epsilons, dtype=np.float64)
+        at = np.minimum(np.asarray(epsilons, dtype=np.float64), LARGEST)  # δ only falls beyond
         first = np.searchsorted(self.loss, at, side="right")
         own, other = self._above
         made: Floats = np.maximum(own[first] - np.exp(at) * other[first], 0.0)

@@ -18,6 +18,7 @@ from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.laplace import ROUNDING, lattice_tail
 from quorum_rl.privacy.losses import Floats, Losses
 
+LOGARITHM_ERROR: float = 1e-14  # per iteration: of logarithms of factorials, added to δ
 STEPS_LOST: float = 3.0  # lattice steps that rounding down may cost a product at each factor
 
 
@@ -80,9 +81,14 @@ def _as_published(event: ReleaseEvent) -> Pair:
     if not count > 1:
         raise QuorumError(f"theta is {event.theta}: mode paper needs more than 1/p_min.")
     query = event.threshold_epsilon + 2 * event.query_epsilon
-    epsilon = (query + math.log(count / (count - 1))) * ROUNDING
+    epsilon = query + math.log(count / (count - 1))
     delta = math.exp(-(event.threshold - event.theta) * event.query_epsilon)
-    return Pair(epsilon, epsilon, min(event.horizon * delta * ROUNDING, 1.0))
+    delta = min(event.horizon * delta * ROUNDING, 1.0)
+    # A pair has no δ for adding an expert. That it needs none rests on the lemmas of mode tight,
+    # which with few experts ask for more than the published ε.
+    add = max(epsilon, event.query_epsilon + math.log(event.experts / (event.experts - 1)))
+    least = -math.log1p(-delta) if delta < 1 else math.inf
+    return Pair(epsilon * ROUNDING, max(add, least) * ROUNDING, delta)
 
 
 def overflow_probability(event: ReleaseEvent) -> float:
@@ -111,8 +117,9 @@ def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
     chance = ways + _times(times, log_high) + _times(others, log_low)
     loss = times * remove - others * add
     infinite = -math.expm1(iterations * math.log1p(-delta))
-    forth = Losses(loss, np.exp(chance), infinite)
-    back = Losses(-loss[::-1], np.exp(chance - loss)[::-1], 0.0)
+    slack = iterations * LOGARITHM_ERROR
+    forth = Losses(loss, np.exp(chance), infinite, slack)
+    back = Losses(-loss[::-1], np.exp(chance - loss)[::-1], 0.0, slack)
     return forth, back
 
 

@@ -1,1 +1,6 @@
-"""Stage 6, the release: the prefixes on which enough experts agree, with exact noise."""
+"""Stage 1: which prefixes of which trajectories may be published, decided with noise."""
+
+from quorum_rl.release.release import ReleaseOutcome, release, release_and_keep
+from quorum_rl.release.storage import read_released, save_released
+
+__all__ = ["ReleaseOutcome", "read_released", "release", "release_and_keep", "save_released"]

@@ -1,0 +1,93 @@
+"""Counting: how many experts would have gone along with a prefix, in whole steps of a lattice.
+
+Each expert's product of probabilities is kept in fixed point and rounded down at every factor, so
+it never exceeds the true product, and the counts are sums of integers: the same whatever the order,
+the chunks or the devices, given the same probabilities. Adding an expert raises a count by 0 to
+2**bits steps, exactly.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.experts import ExpertSet
+from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.release.mechanism import Integers
+
+EXPERTS_AT_ONCE: Final = 1024
+ROWS_AT_ONCE: Final = 8192
+SHADE: Final = 1 - 2.0**-50  # more than double precision can add to a quotient
+
+FixedPoint = npt.NDArray[np.uint64]
+
+
+class PrefixCounts:
+    """The counts of growing prefixes of some trajectories.
+
+    Memory beyond one number per expert and trajectory is bounded by `experts_at_once` times
+    `rows_at_once`.
+
+    Shapes: `states` (iterations, steps, observation_size), `actions` (iterations, steps), padded
+    however one likes; `counted` (experts,), False for those who were dropped.
+    """
+
+    def __init__(
+        self,
+        event: ReleaseEvent,
+        experts: ExpertSet,
+        counted: npt.NDArray[np.bool_],
+        states: npt.NDArray[np.float32],
+        actions: npt.NDArray[np.int32],
+        *,
+        experts_at_once: int = EXPERTS_AT_ONCE,
+        rows_at_once: int = ROWS_AT_ONCE,
+    ) -> None:
+        self._event = event
+        self._experts = experts
+        self._states, self._actions = states, actions
+        self._experts_at_once, self._rows_at_once = experts_at_once, rows_at_once
+        self._products: FixedPoint = np.zeros((len(experts), len(states)), np.uint64)
+        self._products[counted] = 2**event.lattice_bits
+
+    def __call__(self, still_open: Integers, first: int, last: int) -> Integers:
+        """The counts of the next steps; see `mechanism.released_lengths`."""
+        counts = np.zeros((len(still_open), last - first), np.int64)
+        at_once = max(self._rows_at_once // (last - first), 1)
+        for start in range(0, len(still_open), at_once):
+            part = slice(start, start + at_once)
+            counts[part] = self._part(still_open[part], first, last)
+        return counts
+
+    def _part(self, iterations: Integers, first: int, last: int) -> Integers:
+        # Steps come first, so that one step of all iterations lies together in memory.
+        shape = (last - first, len(iterations))
+        states = self._states[iterations, first:last].swapaxes(0, 1)
+        actions = self._actions[iterations, first:last].swapaxes(0, 1)
+        counts = np.zeros(shape, np.int64)
+        for start in range(0, len(self._experts), self._experts_at_once):
+            some = slice(start, min(start + self._experts_at_once, len(self._experts)))
+            taken = self._experts.taken_probabilities(
+                some, states.reshape(actions.size, -1), actions.ravel()
+            )
+            factors = fixed_point_factors(taken, self._event).reshape(-1, *shape)
+            kept = self._products[some]
+            products = kept[:, iterations]
+            for step in range(len(counts)):
+                products *= factors[:, step]
+                products >>= np.uint64(self._event.lattice_bits)
+                counts[step] += products.sum(axis=0, dtype=np.int64)
+            kept[:, iterations] = products
+        return counts.T
+
+
+def fixed_point_factors(probabilities: npt.NDArray[np.float64], event: ReleaseEvent) -> FixedPoint:
+    """What each probability multiplies a normalised product by, in fixed point, rounded down.
+
+    At most 2**bits − 1, also where a probability exceeds the declared p_max.
+    """
+    most = event.p_max if event.mode == "tight" else 1.0
+    unit = 2.0**event.lattice_bits
+    scaled = probabilities * (unit * SHADE / most)
+    np.minimum(scaled, unit - 1, out=scaled)
+    return scaled.astype(np.uint64)  # towards zero

@@ -1,0 +1,91 @@
+"""Released prefixes as a Parquet file: one row per transition, readable by anything."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.files import replacing
+from quorum_rl.types import Released, Transition
+
+METADATA_KEY: Final = b"quorum_rl.released"
+VERSION: Final = 1
+
+
+def save_released(
+    released: Released, path: str | Path, facts: Mapping[str, Any] | None = None
+) -> None:
+    """Write prefixes to `path`, with `facts` about how they came about as metadata.
+
+    Raises:
+        QuorumError: if the file cannot be written.
+    """
+    found = released.transitions
+    steps = np.arange(int(released.offsets[-1]))
+    prefix = np.repeat(np.arange(len(released)), released.lengths)
+    table = pa.table(
+        {
+            "prefix": pa.array(prefix, pa.int32()),
+            "step": pa.array(steps - released.offsets[prefix], pa.int32()),
+            "observation": _vectors(found.observation, released.observation_size),
+            "action": pa.array(np.asarray(found.action), pa.int32()),
+            "reward": pa.array(np.asarray(found.reward), pa.float32()),
+            "next_observation": _vectors(found.next_observation, released.observation_size),
+            "terminated": pa.array(np.asarray(found.terminated)),
+            "truncated": pa.array(np.asarray(found.truncated)),
+        }
+    )
+    about = {
+        "version": VERSION,
+        "observation_size": released.observation_size,
+        "action_count": released.action_count,
+        "horizon": released.horizon,
+        "facts": dict(facts or {}),
+    }
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
+    with replacing(Path(path)) as temporary:
+        pq.write_table(table, temporary)
+
+
+def read_released(path: str | Path) -> Released:
+    """Prefixes that `save_released` wrote.
+
+    Raises:
+        QuorumError: if the file is not there, is damaged or is not one that Quorum wrote.
+    """
+    if not Path(path).is_file():
+        raise QuorumError(f"released prefixes {str(path)!r}: there is no such file.")
+    try:
+        table = pq.read_table(path)
+        about = json.loads((table.schema.metadata or {})[METADATA_KEY])
+        columns = {name: _numbers(table.column(name)) for name in table.column_names}
+        starts = np.flatnonzero(columns["step"] == 0)
+        return Released(
+            transitions=Transition(*(columns[name] for name in Transition._fields)),
+            offsets=np.append(starts, table.num_rows).astype(np.int64),
+            observation_size=about["observation_size"],
+            action_count=about["action_count"],
+            horizon=about["horizon"],
+        )
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        raise QuorumError(
+            f"released prefixes {str(path)!r} cannot be read ({error}): give a file that "
+            "'quorum release' wrote."
+        ) from error
+
+
+def _vectors(values: Any, width: int) -> Any:
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), width)
+
+
+def _numbers(column: Any) -> Any:
+    if pa.types.is_fixed_size_list(column.type):
+        flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, column.type.list_size)
+    return column.to_numpy()
