@@ -6,7 +6,7 @@ Only light modules are imported here; a command imports JAX when it runs.
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import tyro
 
@@ -14,22 +14,35 @@ from quorum_rl import __version__
 from quorum_rl.commands.demo import Demo
 from quorum_rl.commands.demos import Demos
 from quorum_rl.commands.experts import Experts
+from quorum_rl.commands.ledger import Certificates, Ledgers
+from quorum_rl.commands.plan import Plan
+from quorum_rl.commands.release import Release
 from quorum_rl.commands.worlds import Worlds
 from quorum_rl.errors import Interrupted, QuorumError
 
 DESCRIPTION = """Quorum is to learn one policy from the logged decisions of many experts, so that
 nobody can tell from the policy whether any one expert took part.
 
-The stages so far: worlds, experts (who is to be protected), demos (what they did). Nothing that
-they write is private yet: release and private training come next.
-Start with 'quorum demo', then 'quorum experts train --help'."""
+The stages so far: worlds, experts (who is protected), demos (what they did), plan, release (which
+prefixes may be published), with a ledger of what was spent and its certificate. Private training
+comes next. Start with 'quorum demo', then 'quorum plan --help'."""
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Worlds, tyro.conf.subcommand("worlds")]
     | Annotated[Experts, tyro.conf.subcommand("experts")]
     | Annotated[Demos, tyro.conf.subcommand("demos")]
+    | Annotated[Plan, tyro.conf.subcommand("plan")]
+    | Annotated[Release, tyro.conf.subcommand("release")]
+    | Annotated[Ledgers, tyro.conf.subcommand("ledger")]
+    | Annotated[Certificates, tyro.conf.subcommand("certificate")]
 )
+
+
+class Runnable(Protocol):
+    """A command as the command line made it."""
+
+    def run(self) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words == ["--version"]:
         print(f"quorum {__version__}")
         return
-    command: Demo | Worlds | Experts | Demos = tyro.cli(
+    command: Runnable = tyro.cli(
         Command,
         prog="quorum",
         description=DESCRIPTION,

@@ -1,6 +1,11 @@
 """The budget in operation: what was spent, where the random bits came from, what it certifies."""
 
-from quorum_rl.budget.certificate import ASSUMPTIONS, Certificate, certificate
+from quorum_rl.budget.certificate import (
+    ASSUMPTIONS,
+    Certificate,
+    certificate,
+    needed_assumptions,
+)
 from quorum_rl.budget.entropy import BitStream, Entropy, OsEntropy, SeededEntropy, jax_key_data
 from quorum_rl.budget.ledger import Ledger
 from quorum_rl.budget.record import LedgerRecord, read_ledger
@@ -19,6 +24,7 @@ __all__ = [
     "Verification",
     "certificate",
     "jax_key_data",
+    "needed_assumptions",
     "read_ledger",
     "spent_epsilon",
     "verify",

@@ -180,6 +180,11 @@ def _shown(charge: Charge) -> dict[str, Any]:
     return {"run": charge.run, "at": charge.at, **event_to_json(charge.event)}
 
 
+def needed_assumptions(event: Event) -> tuple[str, ...]:
+    """The names of what an event's guarantee rests on and no code can check."""
+    return tuple(name for name, _, needed_by in _ASSUMPTIONS if needed_by(event))
+
+
 def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
     found = []
     for name, text, needed_by in _ASSUMPTIONS:

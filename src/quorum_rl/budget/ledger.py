@@ -125,7 +125,9 @@ class Ledger:
         process afterwards, it counts. If it raises, nothing was written, or what was counts too.
 
         `facts` say what the certificate needs beyond the event: `pool`, the random identity of a
-        release's trajectories; `accepted`, the names of accepted assumptions.
+        release's trajectories; `whole_log`, that identity where a training reads all trajectories
+        of it and not only those which a release leaves; `accepted`, the names of accepted
+        assumptions.
 
         Raises:
             QuorumError: if the budget does not suffice, or a release names no pool or one that was
@@ -135,6 +137,8 @@ class Ledger:
         record = self._writable_record()
         if isinstance(event, ReleaseEvent):
             _check_pool(record, facts.get("pool"))
+        elif record.kind == "production":
+            _check_log(record, facts.get("whole_log"))
         if record.kind == "production":
             _check_affordable(record, event)
         entry: dict[str, Json] = {
@@ -201,11 +205,27 @@ def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> Non
 def _check_pool(record: LedgerRecord, pool: Json) -> None:
     if not isinstance(pool, str) or not pool:
         raise QuorumError("a release must name its pool: give the identity of its demonstrations.")
+    if record.kind == "production" and any(
+        charge.facts.get("whole_log") == pool for charge in record.charges
+    ):
+        raise QuorumError(
+            "a training has read all trajectories of these demonstrations, so none is fresh any "
+            "more and nothing can be released from them: collect new ones."
+        )
     earlier = record.used_pool(pool)
     if earlier is not None and record.kind == "production":
         raise QuorumError(
             f"the release pool of these demonstrations was used on {earlier.at} by run "
             f"{earlier.run!r}, and stage 1 runs once per pool: collect new demonstrations."
+        )
+
+
+def _check_log(record: LedgerRecord, log: Json) -> None:
+    """A training that reads a whole log must not follow a release from it (Theorem 5)."""
+    if isinstance(log, str) and record.used_pool(log) is not None:
+        raise QuorumError(
+            "prefixes of these demonstrations were released, and a training that reads all of "
+            "their trajectories is not covered any more: train on those that the release left."
         )
 
 

@@ -8,7 +8,7 @@ from quorum_rl.privacy.events import (
     event_from_json,
     event_to_json,
 )
-from quorum_rl.privacy.planner import ReleasePlan, plan_release
+from quorum_rl.privacy.planner import ReleasePlan, plan_from_json, plan_release
 
 __all__ = [
     "Event",
@@ -17,6 +17,7 @@ __all__ = [
     "TrainingEvent",
     "event_from_json",
     "event_to_json",
+    "plan_from_json",
     "plan_release",
     "total_delta",
     "total_epsilon",

@@ -109,7 +109,9 @@ def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
     remove, add, delta = pair.epsilon_remove, pair.epsilon_add, pair.delta
     if not delta < 1:
         raise QuorumError("the release's delta reaches 1: plan it again.")
-    high = max(math.expm1(add) - delta * math.exp(add), 0.0) / (math.exp(add) - math.exp(-remove))
+    high = max(math.expm1(add) - delta * math.exp(add), 0.0) / (
+        math.expm1(add) - math.expm1(-remove)
+    )
     low = 1 - delta - high
     times, others, ways = _binomial(iterations)
     with np.errstate(divide="ignore"):

@@ -1,8 +1,8 @@
 """The planner: from declared numbers to a release, without touching data."""
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
 from quorum_rl.errors import QuorumError
@@ -59,9 +59,7 @@ class ReleasePlan:
     def to_json(self) -> dict[str, Any]:
         """Every fact of the plan under its one name."""
         event, pair = self.event, self.pair
-        facts = asdict(event)
-        del facts["threshold_epsilon"], facts["query_epsilon"]
-        return facts | {
+        return asdict(event) | {
             "epsilon": self.epsilon,
             "delta": self.delta,
             "threshold_noise_scale": event.threshold_noise_scale,
@@ -75,6 +73,21 @@ class ReleasePlan:
             "expected_transitions": self.expected_transitions,
             "feasible": self.feasible,
         }
+
+
+def plan_from_json(facts: Mapping[str, Any]) -> ReleasePlan:
+    """The plan that `ReleasePlan.to_json` described. What follows from its constants is derived.
+
+    Raises:
+        QuorumError: if a fact is missing or makes no sense.
+    """
+    try:
+        event = ReleaseEvent(**{field.name: facts[field.name] for field in fields(ReleaseEvent)})
+        plan = ReleasePlan(event, facts["epsilon"], facts["delta"], facts["agreement"])
+        pair_of(event)
+    except (KeyError, TypeError) as error:
+        raise QuorumError(f"this is not a plan ({error}): make one with 'quorum plan'.") from error
+    return plan
 
 
 def plan_release(

@@ -56,10 +56,10 @@ def released_lengths(
     base = math.ceil(event.threshold * 2.0**event.lattice_bits)
     still_open = np.flatnonzero(caps > 0)
     levels = {int(iteration): base + noise.threshold(int(iteration)) for iteration in still_open}
-    for first, last in _blocks(event.prefix_cap):
+    for first, end in _blocks(event.prefix_cap):
         if not len(still_open):
             break
-        last = min(last, int(caps[still_open].max()))
+        last = min(end, int(caps[still_open].max()))
         counts = count_block(still_open, first, last)
         going_on = []
         for iteration, row in zip(still_open.tolist(), counts.tolist(), strict=True):
@@ -70,7 +70,7 @@ def released_lengths(
                 going_on.append(iteration)
         still_open = np.array(going_on, np.int64)
         if progress is not None:
-            progress(last, len(still_open))
+            progress(end, len(still_open))  # not `last`: how long a trajectory is is private
     return released
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.budget import Ledger
+from quorum_rl.budget import ASSUMPTIONS, Ledger, needed_assumptions
 from quorum_rl.budget.entropy import Entropy, OsEntropy
 from quorum_rl.devices import this_machine
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.logs.demonstrations import Declared
@@ -26,6 +26,12 @@ from quorum_rl.release.noise import Noise
 from quorum_rl.types import Released
 
 ROUNDS_ALIKE: Final = "rounds-alike"
+OURS_BY_MAKING: Final = {  # true of logs that our own collecting made
+    "logs-from-queried-policies",
+    "common-world",
+    "floor-everywhere",
+    "public-ends",
+}
 REPRODUCIBLE_NOISE: Final = "reproducible noise: not private against someone who knows the seed"
 REPRODUCIBLE_LOGS: Final = "reproducible logs: not private against someone who knows their seed"
 
@@ -76,7 +82,8 @@ def release_and_keep(
     may use are the tails of the drawn ones and all others.
 
     `accepted` are the names of the assumptions (`budget.ASSUMPTIONS`) that the owner of the logs
-    takes responsibility for; they are written into the ledger. Noise comes from the operating
+    takes responsibility for; they are written into the ledger, and all that the event needs must
+    be there unless the ledger is for research. Noise comes from the operating
     system unless a seeded `entropy` is given, which marks the ledger.
 
     Guarantee: under those assumptions, for sets of experts that differ by one and both have at
@@ -88,7 +95,8 @@ def release_and_keep(
             because of what the experts did or how many there are.
     """
     event, declared = plan.event, demonstrations.declared
-    accepted, minimum = options.get("accepted", ()), options.get("training_minimum", 1)
+    minimum = options.get("training_minimum", 1)
+    accepted = _accepted(event, declared, options.get("accepted", ()), ledger)
     entropy = options.get("entropy", OsEntropy())
     _check_declared(event, declared, experts, accepted)
     _check_identities(experts, demonstrations)
@@ -167,6 +175,29 @@ def _mark(ledger: Ledger, source: Entropy, declared: Declared) -> None:
         ledger.mark(REPRODUCIBLE_NOISE)
     if declared.reproducible:
         ledger.mark(REPRODUCIBLE_LOGS)
+
+
+def _accepted(
+    event: ReleaseEvent, declared: Declared, accepted: Sequence[str], ledger: Ledger
+) -> tuple[str, ...]:
+    """All assumptions that are accepted, those included that hold because we let the experts act.
+
+    Raises:
+        QuorumError: if one is missing, unless the ledger is for research.
+    """
+    known = {*ASSUMPTIONS, ROUNDS_ALIKE}
+    for name in accepted:
+        if name not in known:
+            raise unknown_name("assumption", name, known)
+    held = set(accepted) | (OURS_BY_MAKING if declared.machine is not None else set())
+    missing = [name for name in needed_assumptions(event) if name not in held]
+    if missing and ledger.record.kind == "production":
+        raise QuorumError(
+            "the guarantee rests on what only the owner of the logs can know; accept by name: "
+            + "; ".join(f"{name} ({ASSUMPTIONS[name]})" for name in missing)
+            + "."
+        )
+    return tuple(sorted(held))
 
 
 def _check_declared(

@@ -1,0 +1,159 @@
+"""`quorum release`: stage 1, from demonstrations and experts to published prefixes."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from quorum_rl.commands.output import check_new_file, check_seed, console
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.budget import Ledger
+    from quorum_rl.privacy import ReleasePlan
+    from quorum_rl.types import Released
+
+BAR = 40  # characters of a full bar
+
+
+@dataclass(frozen=True)
+class Release:
+    """Release the prefixes that a quorum of the experts would have generated.
+
+    The ledger is charged first. Each file of demonstrations can be released from once.
+
+    Example: quorum release cartpole.arrow cartpole.safetensors --plan plan.json
+    --ledger cartpole.ledger --out released.parquet
+    """
+
+    demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
+    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
+    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    """The experts who did it: a file of 'quorum experts train'."""
+    plan: Path
+    """A plan that 'quorum plan --out' wrote."""
+    ledger: Path
+    """The ledger of these experts; see 'quorum ledger create'."""
+    out: Path
+    """The file for the released prefixes, Parquet. They may be published."""
+    accept: tuple[str, ...] = ()
+    """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    training_minimum: int = 1
+    """Trajectories per expert to be left for training; experts with fewer are left out."""
+    run_name: str = "release"
+    """What the ledger calls this run."""
+    seed: int | None = None
+    """For reproduction only: noise that is not private against who knows the seed."""
+    overwrite: bool = False
+    """Replace the output file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.devices import prepare
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        check_seed(self.seed)
+        plan = _read_plan(self.plan)
+        prepare()
+        from quorum_rl.budget import Ledger
+        from quorum_rl.privacy import event_to_json
+        from quorum_rl.release import save_released
+
+        with Ledger.open(self.ledger) as ledger, _marked(self.demonstrations, ledger):
+            released = self._released(plan, ledger)
+            identity = ledger.record.identity
+            facts = {"ledger": identity, **event_to_json(plan.event)}
+            save_released(released, self.out, facts)
+        _show(released, self.out)
+
+    def _released(self, plan: "ReleasePlan", ledger: "Ledger") -> "Released":
+        from rich.progress import Progress
+
+        from quorum_rl.budget import OsEntropy, SeededEntropy
+        from quorum_rl.experts import load_population
+        from quorum_rl.logs import as_they_acted, open_demonstrations
+        from quorum_rl.release import release
+
+        demonstrations = open_demonstrations(self.demonstrations)
+        experts = as_they_acted(load_population(self.experts), demonstrations)
+        with Progress(console=console()) as bar:
+            task = bar.add_task("counting", total=plan.event.prefix_cap)
+
+            def progress(steps: int, still_open: int) -> None:
+                done = steps if still_open else plan.event.prefix_cap
+                bar.update(task, completed=done, description=f"{still_open} prefixes growing")
+
+            return release(
+                experts,
+                demonstrations,
+                plan,
+                ledger,
+                run=self.run_name,
+                accepted=self.accept,
+                training_minimum=self.training_minimum,
+                entropy=OsEntropy() if self.seed is None else SeededEntropy(self.seed),
+                progress=progress,
+            )
+
+
+def _read_plan(path: Path) -> "ReleasePlan":
+    from quorum_rl.privacy import plan_from_json
+
+    try:
+        facts = json.loads(path.read_text())
+    except OSError as error:
+        raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise QuorumError(f"{str(path)!r} is no plan: make one with 'quorum plan'.") from error
+    return plan_from_json(facts)
+
+
+@contextmanager
+def _marked(demonstrations: Path, ledger: "Ledger") -> Iterator[None]:
+    """Leave a marker beside the demonstrations, so that no second ledger releases from them.
+
+    The ledger refuses a second release itself; this catches whoever opens another ledger.
+    """
+    marker = demonstrations.with_name(demonstrations.name + ".released")
+    record = ledger.record
+    charged = len(record.charges)
+    if record.kind == "research":
+        yield
+        return
+    try:
+        descriptor = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise QuorumError(
+            f"{str(demonstrations)!r} was released from already (see {marker.name!r}), and stage 1 "
+            "runs once: collect new demonstrations."
+        ) from error
+    except OSError as error:
+        raise QuorumError(f"{str(marker)!r} cannot be written: {error.strerror}.") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"released under ledger {record.identity}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        yield
+    finally:
+        if len(ledger.record.charges) == charged:  # refused: nothing was touched
+            marker.unlink(missing_ok=True)
+
+
+def _show(released: "Released", out: Path) -> None:
+    """What came out: outputs of the mechanism, so they may be shown."""
+    import numpy as np
+
+    lengths = released.lengths
+    console().print(f"{len(released)} prefixes, {int(lengths.sum())} transitions: {out}")
+    if not len(released):
+        return
+    edges = np.unique(np.geomspace(1, int(lengths.max()) + 1, 9).round().astype(int))
+    counts, edges = np.histogram(lengths, edges)
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        label = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
+        console().print(f"{label:>9} steps  {'█' * round(BAR * count / counts.max())} {count}")
