@@ -46,14 +46,14 @@ def total_epsilon(events: Sequence[Event], delta: float) -> float:
 
     # Beyond this the charge for overflow alone is more than delta.
     last = math.log(delta / overflow) if overflow > 0 else LARGEST_EPSILON
-    return _least_root(excess, min(last, LARGEST_EPSILON))
+    return least_epsilon(excess, min(last, LARGEST_EPSILON))
 
 
 def _overflow(events: Sequence[Event]) -> float:
     return sum(overflow_probability(event) for event in events if isinstance(event, ReleaseEvent))
 
 
-def _least_root(excess: Callable[[float], float], last: float) -> float:
+def least_epsilon(excess: Callable[[float], float], last: float) -> float:
     """The least ε in [0, last] with excess(ε) ≤ 0, rounded up; infinite if there is none.
 
     `excess` falls and then may rise: a hockey-stick divergence and the charge for overflow are both
