@@ -141,5 +141,6 @@ def composed_delta(pair: Pair, iterations: int, epsilon: float) -> float:
 
 def _times(counts: Floats, log_probability: float) -> Floats:
     """counts·log_probability, with 0·(−∞) = 0."""
-    made: Floats = np.where(counts > 0, counts * log_probability, 0.0)
+    made: Floats = np.zeros_like(counts)
+    np.multiply(counts, log_probability, out=made, where=counts > 0)
     return made

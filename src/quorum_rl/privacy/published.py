@@ -28,7 +28,6 @@ from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
 from quorum_rl.privacy.losses import NOTHING, Losses, from_library, joint_delta
 from quorum_rl.privacy.pairs import Pair, composed_losses
 from quorum_rl.privacy.published_settings import (
-    DELTA,
     EXPERTS,
     P_MIN,
     WORLDS,
