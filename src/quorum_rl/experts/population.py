@@ -8,7 +8,7 @@ differently in another shape, so every query and every roll-out for the logs goe
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,21 @@ from quorum_rl.experts.checks import Probabilities, checked_observations, checke
 from quorum_rl.experts.expert_set import Policy, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
-ROW_BLOCK: Final = 32
+
+class Block(NamedTuple):
+    """The shape in which networks are multiplied: so many experts, and states of each."""
+
+    experts: int
+    rows: int
 
 
-def expert_block() -> int:
-    """How many experts are evaluated at once: enough to fill the processor, whichever it is."""
-    return 32 if jax.default_backend() == "cpu" else 256
+CPU_BLOCK: Final = Block(32, 32)
+GPU_BLOCK: Final = Block(256, 128)  # a GPU wants more at once, and to read the weights less often
+
+
+def block() -> Block:
+    """The one shape of this process."""
+    return CPU_BLOCK if jax.default_backend() == "cpu" else GPU_BLOCK
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +109,7 @@ class PlacedNetworks:
 
     def __init__(self, network: Network) -> None:
         self.experts = len(network[0].bias)
-        self.network = placed(padded(network, self.experts, expert_block()))
+        self.network = placed(padded(network, self.experts, block().experts))
 
     def probabilities(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What each expert does in states of its own.
@@ -135,9 +144,10 @@ class PlacedNetworks:
 
 
 def _filled(rows: int) -> int:
-    """Rows in whole blocks; many of them in a power of two, so that few programs are compiled."""
-    blocks = -(-rows // ROW_BLOCK)
-    return ROW_BLOCK * (blocks if blocks <= 4 else 1 << (blocks - 1).bit_length())
+    """Rows in whole blocks; of many blocks an eighth may be empty, so that few programs exist."""
+    blocks = -(-rows // block().rows)
+    unit = 1 << max(blocks.bit_length() - 4, 0)
+    return block().rows * unit * -(-blocks // unit)
 
 
 @lru_cache(maxsize=4)
@@ -150,20 +160,20 @@ def _compiled(what: str) -> Any:
 
 
 def _in_own_states(network: Network, observations: Array) -> Array:
-    """Probabilities, block by block: `expert_block` experts and ROW_BLOCK of their states at once.
+    """Probabilities, block by block.
 
     Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
     """
     experts, rows, width = observations.shape
-    block = expert_block()
-    states = observations.reshape(experts // block, block, rows // ROW_BLOCK, ROW_BLOCK, width)
+    size = block()
+    states = observations.reshape(-1, size.experts, rows // size.rows, size.rows, width)
 
     def of_experts(pair: tuple[Network, Array]) -> Array:
         some, their_states = pair
         found: Array = jax.lax.map(
             lambda seen: _block_probabilities(some, seen), their_states.swapaxes(0, 1)
         )
-        return found.swapaxes(0, 1).reshape(block, rows, -1)
+        return found.swapaxes(0, 1).reshape(size.experts, rows, -1)
 
     every: Array = jax.lax.map(of_experts, (_in_expert_blocks(network), states))
     return every.reshape(experts, rows, -1)
@@ -191,32 +201,32 @@ def _over_common_blocks(
     network: Network, observations: Array, last: Callable[[Array], Array]
 ) -> Array:
     rows, width = observations.shape
-    states = observations.reshape(rows // ROW_BLOCK, ROW_BLOCK, width)
-    experts, block = len(network[0].bias), expert_block()
+    experts, size = len(network[0].bias), block()
+    states = observations.reshape(-1, size.rows, width)
 
     def of_experts(some: Network) -> Array:
         def of_rows(seen: Array) -> Array:
             # The barrier keeps this product the one that each expert's own states would get.
-            each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (block, *seen.shape)))
+            each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (size.experts, *seen.shape)))
             return last(_block_probabilities(some, each))
 
         found: Array = jax.lax.map(of_rows, states)
-        return found.swapaxes(0, 1).reshape(block, rows, -1)
+        return found.swapaxes(0, 1).reshape(size.experts, rows, -1)
 
     every: Array = jax.lax.map(of_experts, _in_expert_blocks(network))
     return every.reshape(experts, rows, -1)
 
 
 def _in_expert_blocks(network: Network) -> Network:
-    block = expert_block()
-    made: Network = jax.tree.map(lambda leaf: leaf.reshape(-1, block, *leaf.shape[1:]), network)
+    size = block().experts
+    made: Network = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), network)
     return made
 
 
 def _block_probabilities(network: Network, states: Array) -> Array:
     """One block: the only shape in which networks are ever multiplied here.
 
-    Shapes: `(expert_block, ROW_BLOCK, observation_size)` to `(…, …, action_count)`.
+    Shapes: `(block().experts, block().rows, observation_size)` to `(…, …, action_count)`.
     """
     exact = in_precision(network, jnp.dtype(jnp.float32))
     # Full float32 products: the default on some GPUs has ten bits.

@@ -6,6 +6,8 @@ the chunks or the devices, given the same probabilities. Adding an expert raises
 2**bits steps, exactly.
 """
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -15,8 +17,9 @@ from quorum_rl.experts import ExpertSet
 from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.release.mechanism import Integers
 
-EXPERTS_AT_ONCE: Final = 1024
-ROWS_AT_ONCE: Final = 8192
+EXPERTS_AT_ONCE: Final = 512  # with the rows below, arrays of 28 MiB: memory that is reused
+WORKERS: Final = 4  # threads that count, at most so many chunks behind
+ROWS_AT_ONCE: Final = 7168
 SHADE: Final = 1 - 2.0**-50  # more than double precision can add to a quotient
 
 FixedPoint = npt.NDArray[np.uint64]
@@ -25,8 +28,8 @@ FixedPoint = npt.NDArray[np.uint64]
 class PrefixCounts:
     """The counts of growing prefixes of some trajectories.
 
-    Memory beyond one number per expert and trajectory is bounded by `experts_at_once` times
-    `rows_at_once`.
+    Memory beyond one number per expert and trajectory is bounded by a few times `experts_at_once`
+    times `rows_at_once`, however many experts and trajectories there are.
 
     Shapes: `states` (iterations, steps, observation_size), `actions` (iterations, steps), padded
     however one likes; `counted` (experts,), False for those who were dropped.
@@ -61,24 +64,41 @@ class PrefixCounts:
 
     def _part(self, iterations: Integers, first: int, last: int) -> Integers:
         # Steps come first, so that one step of all iterations lies together in memory.
-        shape = (last - first, len(iterations))
         states = self._states[iterations, first:last].swapaxes(0, 1)
         actions = self._actions[iterations, first:last].swapaxes(0, 1)
-        counts = np.zeros(shape, np.int64)
-        for start in range(0, len(self._experts), self._experts_at_once):
-            some = slice(start, min(start + self._experts_at_once, len(self._experts)))
-            taken = self._experts.taken_probabilities(
-                some, states.reshape(actions.size, -1), actions.ravel()
-            )
-            factors = fixed_point_factors(taken, self._event).reshape(-1, *shape)
-            kept = self._products[some]
-            products = kept[:, iterations]
-            for step in range(len(counts)):
-                products *= factors[:, step]
-                products >>= np.uint64(self._event.lattice_bits)
-                counts[step] += products.sum(axis=0, dtype=np.int64)
-            kept[:, iterations] = products
+        counts = np.zeros(actions.shape, np.int64)
+        advancing: deque[Future[Integers]] = deque()
+        with ThreadPoolExecutor(WORKERS) as workers:  # they count while the next are asked
+            for start in range(0, len(self._experts), self._experts_at_once):
+                some = slice(start, min(start + self._experts_at_once, len(self._experts)))
+                taken = self._experts.taken_probabilities(
+                    some, states.reshape(actions.size, -1), actions.ravel()
+                )
+                if len(advancing) == WORKERS:
+                    counts += advancing.popleft().result()
+                shaped = taken.reshape(-1, *actions.shape)
+                advancing.append(workers.submit(self._advance, some, iterations, shaped))
+            for rest in advancing:
+                counts += rest.result()
         return counts.T
+
+    def _advance(
+        self, some: slice, iterations: Integers, taken: npt.NDArray[np.float64]
+    ) -> Integers:
+        """Multiply the products of some experts by their next factors, and add them up.
+
+        Shapes: `taken` (experts, steps, iterations) to (steps, iterations).
+        """
+        factors = fixed_point_factors(taken, self._event)
+        kept = self._products[some]
+        products = kept[:, iterations]
+        counts = np.zeros(factors.shape[1:], np.int64)
+        for step in range(len(counts)):
+            products *= factors[:, step]
+            products >>= np.uint64(self._event.lattice_bits)
+            counts[step] = products.sum(axis=0, dtype=np.int64)
+        kept[:, iterations] = products
+        return counts
 
 
 def fixed_point_factors(probabilities: npt.NDArray[np.float64], event: ReleaseEvent) -> FixedPoint:

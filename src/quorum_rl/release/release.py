@@ -17,6 +17,7 @@ from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.logs.collect import smoothing_of
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
@@ -98,6 +99,8 @@ def release_and_keep(
     minimum = options.get("training_minimum", 1)
     accepted = _accepted(event, declared, options.get("accepted", ()), ledger)
     entropy = options.get("entropy", OsEntropy())
+    _check_options(options)
+    _check_acted(experts, declared)
     _check_declared(event, declared, experts, accepted)
     _check_identities(experts, demonstrations)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(accepted)}
@@ -198,6 +201,31 @@ def _accepted(
             + "."
         )
     return tuple(sorted(held))
+
+
+def _check_options(options: ReleaseOptions) -> None:
+    """Before the charge: a mistyped number should not cost the pool."""
+    for name, least in (("training_minimum", 0), ("experts_at_once", 1), ("rows_at_once", 1)):
+        value = options.get(name, least)
+        if not isinstance(value, int) or value < least:
+            raise QuorumError(f"{name} is {value!r}: give a whole number, {least} or more.")
+
+
+def _check_acted(experts: LoggedExperts, declared: Declared) -> None:
+    """The queried policies must be those that acted, smoothed as they were then."""
+    if not isinstance(experts, LoggedExperts):
+        raise QuorumError(
+            f"a release was given a {type(experts).__name__}: give the LoggedExperts that "
+            "collecting returned, because a policy changed since then did not act."
+        )
+    if declared.smoothing is None:
+        return
+    smoothing, floor = smoothing_of(experts.generated_by), declared.p_min or 0.0
+    if (smoothing, experts.p_min) != (declared.smoothing, floor):
+        raise QuorumError(
+            f"the experts are smoothed by {smoothing!r} to {experts.p_min:g}, but those that acted "
+            f"by {declared.smoothing!r} to {floor:g}: give the experts as they acted."
+        )
 
 
 def _check_declared(
