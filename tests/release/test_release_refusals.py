@@ -1,0 +1,228 @@
+"""What would void the guarantee is refused, or harmless, before anybody is asked anything."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numbered_logs import EVERYTHING, HORIZON, Scene, scene, seeded
+from tree_logs import table_experts
+
+from quorum_rl.budget import Ledger, read_ledger
+from quorum_rl.devices import this_machine
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.logs import Demonstrations, from_episodes, open_demonstrations, save_demonstrations
+from quorum_rl.privacy.planner import ReleasePlan
+from quorum_rl.release import release
+
+
+def refusal(one: Scene, plan: ReleasePlan, path: Path, **options: Any) -> str:
+    """Why this release is refused; nothing is charged for it."""
+    before = path.read_bytes()
+    given = {"accepted": EVERYTHING, **options}
+    with Ledger.open(path) as ledger, pytest.raises(QuorumError) as caught:
+        release(*one, plan, ledger, **given)
+    assert path.read_bytes() == before
+    message = str(caught.value)
+    assert message.count(". ") == 0  # one sentence
+    assert "\n" not in message
+    return message
+
+
+def declaring(one: Scene, **changes: Any) -> Scene:
+    return one._replace(log=replace(one.log, declared=replace(one.log.declared, **changes)))
+
+
+# What was declared does not fit the plan.
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"actions": 3}, "the plan is for 3 actions and a horizon of 6"),
+        ({"horizon": 7}, "the plan is for 2 actions and a horizon of 7"),
+        ({"p_min": 0.2}, "floor of 0.2, but the experts and demonstrations declare 0.1"),
+    ],
+)
+def test_a_plan_for_other_declared_numbers_is_refused(
+    changes: dict[str, Any], said: str, many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    assert said in refusal(many, replace(plan, event=replace(plan.event, **changes)), path)
+
+
+def test_a_plan_for_a_lower_floor_than_the_declared_one_is_no_problem(
+    many: Scene, plan: ReleasePlan, research: Path
+) -> None:
+    seeded(many, replace(plan, event=replace(plan.event, p_min=0.05)), research)
+
+
+@pytest.mark.parametrize("floor", [None, 0.0, 0.05])
+def test_a_floor_that_the_log_does_not_declare_is_refused(
+    floor: float | None, many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    assert "a floor of 0.1" in refusal(declaring(many, p_min=floor), plan, path)
+
+
+def test_a_floor_that_the_experts_do_not_declare_is_refused(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    tables = many.experts.probabilities([[0.0]])
+    silent = Scene(table_experts(tables, p_min=0.0), many.log)
+    assert "declare 0:" in refusal(silent, plan, path)
+
+
+def test_logs_from_another_machine_are_refused_unless_its_rounding_is_vouched_for(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    elsewhere = declaring(many, machine="gpu of somebody else, jax 0.1")
+    assert "may round otherwise" in refusal(elsewhere, plan, path)
+    with Ledger.open(path) as ledger:
+        release(*elsewhere, plan, ledger, accepted=[*EVERYTHING, "rounds-alike"])
+    assert "rounds-alike" in read_ledger(path).charges[0].facts["accepted"]  # type: ignore[operator]
+
+
+def test_logs_from_this_machine_need_no_such_promise(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    seeded(declaring(many, machine=this_machine()), plan, path)
+
+
+def test_a_log_with_experts_that_are_not_in_the_set_is_refused(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    fewer = Scene(scene([5] * 399).experts, many.log)
+    assert "experts that the expert set does not" in refusal(fewer, plan, path)
+
+
+@pytest.mark.parametrize("missing", EVERYTHING)
+def test_every_assumption_must_be_accepted_by_name(
+    missing: str, many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    others = [name for name in EVERYTHING if name != missing]
+    assert missing in refusal(many, plan, path, accepted=others)
+
+
+def test_an_assumption_that_nobody_knows_is_refused(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    said = refusal(many, plan, path, accepted=[*EVERYTHING, "public-end"])
+    assert "did you mean public-ends?" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("training_minimum", -1), ("experts_at_once", 0), ("rows_at_once", 0.5)]
+)
+def test_a_mistyped_option_does_not_cost_the_pool(
+    name: str, value: float, many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    assert f"{name} is {value}" in refusal(many, plan, path, **{name: value})
+
+
+# Hazard: logs of another policy.
+
+
+def test_experts_that_have_not_acted_are_refused(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    unlogged: Any = many.experts.generated_by
+    assert "give the LoggedExperts" in refusal(Scene(unlogged, many.log), plan, path)
+
+
+def test_experts_smoothed_after_they_acted_are_refused(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    """Their logs say that they acted unchanged."""
+    acted = declaring(many, smoothing="none")
+    seeded(acted, plan, path)
+    smoothed = LoggedExperts(many.experts.generated_by.smoothed(0.1))
+    assert "'greedy' to 0.1" in refusal(Scene(smoothed, acted.log), plan, path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "floor"), [("uniform mixture", 0.1), ("greedy", 0.12), ("none", 0.1)]
+)
+def test_experts_smoothed_otherwise_than_those_that_acted_are_refused(
+    rule: str, floor: float, many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    smoothed = LoggedExperts(many.experts.generated_by.smoothed(0.1))
+    log = declaring(many, smoothing=rule, p_min=floor).log
+    assert f"by {rule!r} to {floor:g}" in refusal(Scene(smoothed, log), plan, path)
+
+
+# Hazard: the same pool released twice.
+
+
+def test_a_copy_of_the_log_is_the_same_pool(
+    many: Scene, plan: ReleasePlan, path: Path, tmp_path: Path
+) -> None:
+    save_demonstrations(many.log, tmp_path / "log.arrow")
+    seeded(many, plan, path)
+    copy = many._replace(log=open_demonstrations(tmp_path / "log.arrow"))
+    assert "stage 1 runs once per pool" in refusal(copy, plan, path)
+
+
+def test_a_part_of_the_log_is_the_same_pool(many: Scene, plan: ReleasePlan, path: Path) -> None:
+    seeded(many, plan, path)
+    part = many._replace(log=many.log.select(np.arange(1000)))
+    assert "stage 1 runs once per pool" in refusal(part, plan, path)
+
+
+def test_new_logs_of_the_same_experts_are_another_pool_on_the_same_budget(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    seeded(many, plan, path)
+    later = scene([5] * 400, seed=1)
+    assert "over the ledger's budget" in refusal(later, plan, path)
+    less = replace(plan, event=replace(plan.event, iterations=1))
+    seeded(later, less, path)
+    pools = {charge.pool for charge in read_ledger(path).charges}
+    assert pools == {many.log.declared.identity, later.log.declared.identity}
+
+
+# Hazard: a log cut short.
+
+
+def cut_short(terminated: bool, truncated: bool, **declared: bool) -> Demonstrations:
+    """One episode that ends before the time limit."""
+    return from_episodes(
+        replace(scene([1]).log.declared, **declared),  # type: ignore[arg-type]
+        expert=[0],
+        length=[HORIZON - 1],
+        observations=np.zeros((HORIZON, 1)),
+        actions=np.zeros(HORIZON - 1),
+        rewards=np.zeros(HORIZON - 1),
+        terminated=[terminated],
+        truncated=[truncated],
+    )
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "said"),
+    [(False, True, "truncated after 5 steps"), (False, False, "leave out logs cut short")],
+)
+def test_a_log_cut_short_never_becomes_demonstrations(
+    terminated: bool, truncated: bool, said: str
+) -> None:
+    with pytest.raises(QuorumError, match=said):
+        cut_short(terminated, truncated)
+
+
+def test_an_early_end_is_allowed_where_the_world_or_a_public_rule_ended_it() -> None:
+    assert len(cut_short(True, False)) == 1
+    assert len(cut_short(False, True, early_truncation_is_public=True)) == 1
+
+
+# Hazard: an interrupted release is taken up again.
+
+
+def test_after_a_crash_while_charging_nothing_more_is_released(
+    many: Scene, plan: ReleasePlan, path: Path
+) -> None:
+    """The line was cut off, so nobody knows what was charged: all of the budget counts."""
+    header = path.read_bytes()
+    seeded(many, plan, path)
+    charge = path.read_bytes()[len(header) :].splitlines()[0]
+    path.write_bytes(header + charge[:40])
+    assert "cut off" in refusal(scene([5] * 400, seed=1), plan, path)
