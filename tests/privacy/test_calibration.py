@@ -1,0 +1,149 @@
+"""What calibration returns fits its budget, and hardly more would."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy import (
+    Event,
+    ReleaseEvent,
+    TrainingEvent,
+    plan_release,
+    total_delta,
+    total_epsilon,
+)
+from quorum_rl.privacy.calibration import largest_release, noise_multiplier_for, steps_for
+
+TIGHT = 0.005  # relative: how much less noise, or how many more steps, must no longer fit
+
+
+def release(epsilon: float) -> ReleaseEvent:
+    return plan_release(
+        experts=3000,
+        actions=2,
+        p_min=0.02,
+        horizon=200,
+        epsilon=epsilon,
+        delta=2e-4,
+        iterations=25,
+        objective="threshold",
+        overflow_epsilon=7.5,
+    ).event
+
+
+RELEASE = release(5.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sampling_rate", "epsilon", "delta", "beside"),
+    [
+        (1, 1.0, 1.0, 1e-5, False),
+        (1000, 0.02, 2.0, 1e-5, False),
+        (20_000, 128 / 3000, 2.5, 1 / 30_000, False),
+        (200, 0.05, 7.5, 3e-4, True),
+    ],
+)
+def test_calibrated_noise_fits_and_half_a_per_cent_less_does_not(
+    steps: int, sampling_rate: float, epsilon: float, delta: float, beside: bool
+) -> None:
+    others: list[Event] = [RELEASE] if beside else []
+    found = noise_multiplier_for(
+        steps=steps, sampling_rate=sampling_rate, epsilon=epsilon, delta=delta, beside=others
+    )
+    event = TrainingEvent(sampling_rate=sampling_rate, noise_multiplier=found, steps=steps)
+    assert total_delta([*others, event], epsilon) <= delta
+    less = replace(event, noise_multiplier=found * (1 - TIGHT))
+    assert total_delta([*others, less], epsilon) > delta
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "sampling_rate", "epsilon", "delta", "beside"),
+    [
+        (3.0, 0.1, 1.0, 1e-5, False),
+        (10.0, 0.02, 2.0, 1e-5, False),
+        (20.0, 0.5 * 128 / 3000, 2.5, 1 / 30_000, False),
+        (2.0, 0.02, 7.5, 3e-4, True),
+    ],
+)
+def test_calibrated_steps_fit_and_half_a_per_cent_more_do_not(
+    multiplier: float, sampling_rate: float, epsilon: float, delta: float, beside: bool
+) -> None:
+    others: list[Event] = [RELEASE] if beside else []
+    found = steps_for(
+        noise_multiplier=multiplier,
+        sampling_rate=sampling_rate,
+        epsilon=epsilon,
+        delta=delta,
+        beside=others,
+    )
+    event = TrainingEvent(sampling_rate=sampling_rate, noise_multiplier=multiplier, steps=found)
+    assert total_delta([*others, event], epsilon) <= delta
+    more = replace(event, steps=math.ceil(found * (1 + TIGHT)) + 1)
+    assert total_delta([*others, more], epsilon) > delta
+
+
+def test_a_few_steps_are_counted_exactly() -> None:
+    steps = steps_for(noise_multiplier=3.0, sampling_rate=1.0, epsilon=3.0, delta=1e-4)
+    event = TrainingEvent(sampling_rate=1.0, noise_multiplier=3.0, steps=steps)
+    assert (
+        total_epsilon([event], 1e-4) <= 3.0 < total_epsilon([replace(event, steps=steps + 1)], 1e-4)
+    )
+
+
+def test_where_not_even_one_step_fits_there_are_none() -> None:
+    assert steps_for(noise_multiplier=0.5, sampling_rate=1.0, epsilon=0.5, delta=1e-5) == 0
+
+
+def test_what_comes_beside_takes_its_share() -> None:
+    alone, beside = (
+        noise_multiplier_for(steps=200, sampling_rate=0.05, epsilon=7.5, delta=3e-4, beside=others)
+        for others in ([], [RELEASE])
+    )
+    assert beside > 1.1 * alone
+
+
+def test_the_largest_release_fits_beside_training_and_a_larger_one_does_not() -> None:
+    training = TrainingEvent(sampling_rate=0.05, noise_multiplier=2.0, steps=200)
+    found = largest_release(release, epsilon=7.5, delta=3e-4, beside=[training])
+    assert found is not None
+    own, event = found
+    assert 0 < own < 7.5
+    assert event == release(own)
+    assert total_delta([event, training], 7.5) <= 3e-4
+    assert total_delta([release(own + 0.005 * 7.5), training], 7.5) > 3e-4
+
+
+def test_beside_nothing_the_release_may_have_all() -> None:
+    found = largest_release(release, epsilon=5.0, delta=3e-4, beside=[])
+    assert found == (5.0, RELEASE)
+
+
+def test_beside_a_training_that_spends_all_there_is_no_release() -> None:
+    training = TrainingEvent(sampling_rate=1.0, noise_multiplier=0.5, steps=10)
+    assert largest_release(release, epsilon=1.0, delta=1e-5, beside=[training]) is None
+
+
+def test_where_what_comes_beside_spends_all_this_is_said() -> None:
+    with pytest.raises(QuorumError, match="nothing is left for training"):
+        noise_multiplier_for(steps=10, sampling_rate=0.1, epsilon=1.0, delta=1e-5, beside=[RELEASE])
+    with pytest.raises(QuorumError, match="nothing is left for training"):
+        steps_for(
+            noise_multiplier=2.0, sampling_rate=0.1, epsilon=1.0, delta=1e-5, beside=[RELEASE]
+        )
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "name"),
+    [
+        (0.0, 1e-5, "epsilon is 0"),
+        (-1.0, 1e-5, "epsilon is -1"),
+        (1.0, 1.0, "delta is 1"),
+        (1.0, 0.0, "delta is 0"),
+        (math.nan, 1e-5, "epsilon is nan"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(epsilon: float, delta: float, name: str) -> None:
+    with pytest.raises(QuorumError, match=name):
+        steps_for(noise_multiplier=2.0, sampling_rate=0.1, epsilon=epsilon, delta=delta)
