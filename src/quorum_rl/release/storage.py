@@ -30,15 +30,16 @@ def save_released(
     prefix = np.repeat(np.arange(len(released)), released.lengths)
     table = pa.table(
         {
-            "prefix": pa.array(prefix, pa.int32()),
-            "step": pa.array(steps - released.offsets[prefix], pa.int32()),
+            "prefix": prefix,
+            "step": steps - released.offsets[prefix],
             "observation": _vectors(found.observation, released.observation_size),
-            "action": pa.array(np.asarray(found.action), pa.int32()),
-            "reward": pa.array(np.asarray(found.reward), pa.float32()),
+            "action": np.asarray(found.action),
+            "reward": np.asarray(found.reward),
             "next_observation": _vectors(found.next_observation, released.observation_size),
-            "terminated": pa.array(np.asarray(found.terminated)),
-            "truncated": pa.array(np.asarray(found.truncated)),
-        }
+            "terminated": np.asarray(found.terminated),
+            "truncated": np.asarray(found.truncated),
+        },
+        schema=_schema(released.observation_size),
     )
     about = {
         "version": VERSION,
@@ -49,7 +50,7 @@ def save_released(
     }
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
     with replacing(Path(path)) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 def read_released(path: str | Path) -> Released:
@@ -61,22 +62,50 @@ def read_released(path: str | Path) -> Released:
     if not Path(path).is_file():
         raise QuorumError(f"released prefixes {str(path)!r}: there is no such file.")
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, page_checksum_verification=True)
         about = json.loads((table.schema.metadata or {})[METADATA_KEY])
+        if about["version"] != VERSION:
+            raise ValueError(f"it has version {about['version']}, this program reads {VERSION}")
+        if not table.schema.equals(_schema(about["observation_size"])):
+            raise ValueError("its columns are not those of released prefixes")
         columns = {name: _numbers(table.column(name)) for name in table.column_names}
-        starts = np.flatnonzero(columns["step"] == 0)
         return Released(
             transitions=Transition(*(columns[name] for name in Transition._fields)),
-            offsets=np.append(starts, table.num_rows).astype(np.int64),
+            offsets=_offsets(columns["step"]),
             observation_size=about["observation_size"],
             action_count=about["action_count"],
             horizon=about["horizon"],
         )
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())  # some have several lines
         raise QuorumError(
-            f"released prefixes {str(path)!r} cannot be read ({error}): give a file that "
+            f"released prefixes {str(path)!r} cannot be read ({reason}): give a file that "
             "'quorum release' wrote."
         ) from error
+
+
+def _schema(observation_size: int) -> Any:
+    return pa.schema(
+        {
+            "prefix": pa.int32(),
+            "step": pa.int32(),
+            "observation": pa.list_(pa.float32(), observation_size),
+            "action": pa.int32(),
+            "reward": pa.float32(),
+            "next_observation": pa.list_(pa.float32(), observation_size),
+            "terminated": pa.bool_(),
+            "truncated": pa.bool_(),
+        }
+    )
+
+
+def _offsets(step: Any) -> Any:
+    """Where each prefix starts, and the end of the last one. Shapes: `step` (transitions,)."""
+    starts = np.flatnonzero(step == 0)
+    offsets = np.append(starts, len(step)).astype(np.int64)
+    if not np.array_equal(step, np.arange(len(step)) - np.repeat(starts, np.diff(offsets))):
+        raise ValueError("its rows are not whole prefixes")
+    return offsets
 
 
 def _vectors(values: Any, width: int) -> Any:

@@ -1,0 +1,187 @@
+"""Released prefixes in a Parquet file: what is in it, what is not, and what damage does."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numbered_logs import Scene, scene, seeded
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.planner import ReleasePlan
+from quorum_rl.release import read_released, save_released
+from quorum_rl.release.storage import METADATA_KEY
+from quorum_rl.types import Released, Transition
+
+
+@pytest.fixture(scope="module", name="released")
+def _released() -> Released:
+    """Prefixes of 2, 1 and 3 steps with two numbers per observation."""
+    rng = np.random.default_rng(0)
+    observation = rng.normal(size=(6, 2)).astype(np.float32)
+    columns = (
+        observation,
+        rng.integers(3, size=6).astype(np.int32),
+        rng.normal(size=6).astype(np.float32),
+        observation + 1,
+        np.array([False, True, False, False, False, False]),
+        np.array([False, False, True, False, False, True]),
+    )
+    return Released(Transition(*columns), np.array([0, 2, 3, 6]), 2, 3, 50)  # type: ignore[arg-type]
+
+
+def assert_same(one: Released, other: Released) -> None:
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    for left, right in zip(one.transitions, other.transitions, strict=True):
+        np.testing.assert_array_equal(left, right)
+        assert np.asarray(left).dtype == np.asarray(right).dtype
+    assert (one.observation_size, one.action_count, one.horizon) == (
+        other.observation_size,
+        other.action_count,
+        other.horizon,
+    )
+
+
+def message(path: Path) -> str:
+    with pytest.raises(QuorumError) as caught:
+        read_released(path)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert str(path) in said
+    return said
+
+
+def test_what_is_saved_is_read_back(released: Released, tmp_path: Path) -> None:
+    save_released(released, tmp_path / "some.parquet")
+    assert_same(read_released(tmp_path / "some.parquet"), released)
+
+
+def test_an_empty_release_is_saved_and_read_back(released: Released, tmp_path: Path) -> None:
+    nothing = replace(
+        released,
+        transitions=Transition(*(np.asarray(c)[:0] for c in released.transitions)),  # type: ignore[arg-type]
+        offsets=np.array([0]),
+    )
+    save_released(nothing, tmp_path / "nothing.parquet")
+    assert_same(read_released(tmp_path / "nothing.parquet"), nothing)
+
+
+def test_a_real_release_is_saved_and_read_back(
+    many: Scene, plan: ReleasePlan, path: Path, tmp_path: Path
+) -> None:
+    released = seeded(many, plan, path)
+    assert len(released) > 2
+    save_released(released, tmp_path / "real.parquet")
+    assert_same(read_released(tmp_path / "real.parquet"), released)
+
+
+def test_a_file_has_a_row_per_transition_that_anything_can_read(
+    released: Released, tmp_path: Path
+) -> None:
+    save_released(released, tmp_path / "some.parquet", {"ledger": "abc"})
+    table = pq.read_table(tmp_path / "some.parquet")
+    assert table.column("prefix").to_pylist() == [0, 0, 1, 2, 2, 2]
+    assert table.column("step").to_pylist() == [0, 1, 0, 0, 1, 2]
+    about = json.loads(table.schema.metadata[METADATA_KEY])
+    assert about["facts"] == {"ledger": "abc"}
+
+
+def test_nothing_in_a_file_is_about_experts(
+    sharp: ReleasePlan, research: Path, tmp_path: Path
+) -> None:
+    """The file of a release by experts 0 to 39 is the very file of those by experts 40 to 79."""
+    few = scene([5] * 40)
+    shifted = replace(
+        few.log, episodes=few.log.episodes._replace(expert=few.log.episodes.expert + 40)
+    )
+    files = []
+    for number, log in enumerate((few.log, shifted)):
+        released = seeded(Scene(scene([5] * 80).experts, log), sharp, research)
+        assert len(released) > 5
+        save_released(released, tmp_path / f"{number}.parquet")
+        files.append((tmp_path / f"{number}.parquet").read_bytes())
+    assert files[0] == files[1]
+    assert pq.read_schema(tmp_path / "0.parquet").names == [
+        "prefix",
+        "step",
+        "observation",
+        "action",
+        "reward",
+        "next_observation",
+        "terminated",
+        "truncated",
+    ]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert "there is no such file" in message(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 200, -1, -9])
+def test_a_file_cut_short_is_refused(keep: int, released: Released, tmp_path: Path) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    path.write_bytes(path.read_bytes()[:keep])
+    assert "cannot be read" in message(path)
+
+
+def test_a_flipped_bit_is_refused_or_changes_no_transition(
+    released: Released, tmp_path: Path
+) -> None:
+    """Pages carry checksums, so data cannot change unnoticed."""
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    whole = path.read_bytes()
+    refused = []
+    for place in range(0, len(whole), 5):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        try:
+            found = read_released(path)
+        except QuorumError as error:
+            refused.append(str(error))
+            continue
+        np.testing.assert_array_equal(found.offsets, released.offsets)
+        for left, right in zip(found.transitions, released.transitions, strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert len(refused) > len(whole) / 5 / 4
+    assert not any("\n" in said for said in refused)
+
+
+def test_somebody_elses_parquet_file_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"step": [0, 1]}), tmp_path / "other.parquet")
+    assert "give a file that 'quorum release' wrote" in message(tmp_path / "other.parquet")
+
+
+def test_a_file_without_one_of_its_columns_is_refused(released: Released, tmp_path: Path) -> None:
+    save_released(released, tmp_path / "some.parquet")
+    table = pq.read_table(tmp_path / "some.parquet").drop_columns(["reward"])
+    pq.write_table(table, tmp_path / "less.parquet")
+    assert "its columns" in message(tmp_path / "less.parquet")
+
+
+def test_a_file_of_a_later_version_is_refused(released: Released, tmp_path: Path) -> None:
+    save_released(released, tmp_path / "some.parquet")
+    table = pq.read_table(tmp_path / "some.parquet")
+    about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 2}
+    later = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
+    pq.write_table(later, tmp_path / "later.parquet")
+    assert "version 2" in message(tmp_path / "later.parquet")
+
+
+def test_rows_that_are_no_prefixes_are_refused(released: Released, tmp_path: Path) -> None:
+    save_released(released, tmp_path / "some.parquet")
+    table = pq.read_table(tmp_path / "some.parquet")
+    pq.write_table(table.slice(1), tmp_path / "part.parquet")
+    assert "cannot be read" in message(tmp_path / "part.parquet")
+
+
+def test_an_interrupted_write_leaves_the_old_file(released: Released, tmp_path: Path) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    with pytest.raises(TypeError):
+        save_released(released, path, {"not plain": object()})
+    assert_same(read_released(path), released)
+    assert [file.name for file in tmp_path.iterdir()] == ["some.parquet"]
