@@ -1,0 +1,185 @@
+"""How good learned policies are: greedy returns of whole episodes, in a world or in Gymnasium."""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
+from quorum_rl.envs.gymnasium_bridge import EnvSource, Seed, play_episodes
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import Learner
+
+Array: TypeAlias = jax.Array
+Returns: TypeAlias = npt.NDArray[np.floating[Any]]
+
+GreedyPolicy: TypeAlias = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.integer[Any]]]
+"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
+
+
+def returns_of(
+    learner: Learner,
+    stacked_params: Any,
+    world: AnyWorld,
+    params: Any,
+    key: Array,
+    episodes: int,
+) -> npt.NDArray[np.float32]:
+    """Undiscounted returns of many trained policies, each in episodes of its own, in one program.
+
+    Every leaf of `stacked_params` has a leading axis of runs: seeds, hyper-parameters or both.
+    `params` is one setting of the world; `None` takes the default one with the time limit that
+    `world.facts` states for evaluation.
+
+    Run i plays the episodes that `envs.episode_returns` plays with `fold_in(key, i)`. So runs are
+    independent of one another, while run i of one method meets the same starts as run i of
+    another that is evaluated with the same key; and the first episodes are the same however many
+    there are.
+
+    Shapes: the result is `(runs, episodes)`.
+
+    Raises:
+        QuorumError: if `episodes` is below 1, `params` is a stack of settings or not finite, or
+            the learner is not a frozen dataclass.
+    """
+    if episodes < 1:
+        raise QuorumError(f"episodes is {episodes}: give at least 1.")
+    if not isinstance(learner, Hashable):
+        raise QuorumError(
+            f"{type(learner).__name__} cannot be hashed: make the learner a frozen dataclass."
+        )
+    setting = evaluation_params(world) if params is None else checked(world, params)
+    if any(np.ndim(leaf) for leaf in jax.tree.leaves(setting)):
+        raise QuorumError(
+            f"the {world.name} parameters are a stack of settings: evaluate in one at a time."
+        )
+    runs = len(jax.tree.leaves(stacked_params)[0])
+    numbers = np.arange(runs, dtype=np.int32)
+    every = placed(padded((stacked_params, numbers), runs))
+    found = _compiled(learner, world, episodes)(*every, setting, key)
+    return np.asarray(found)[:runs]
+
+
+def evaluation_params(world: AnyWorld) -> Any:
+    """The default setting of `world`, with the time limit for evaluation."""
+    return with_params(world, time_limit=world.facts.evaluation_time_limit)
+
+
+@lru_cache(maxsize=32)
+def _compiled(learner: Any, world: AnyWorld, episodes: int) -> Callable[..., Any]:
+    def every(trained: Any, numbers: Array, params: Any, key: Array) -> Array:
+        return _returns(learner, world, episodes, trained, numbers, params, key)
+
+    return over_experts(every, shared=2)
+
+
+def _returns(
+    learner: Learner,
+    world: AnyWorld,
+    episodes: int,
+    trained: Any,
+    numbers: Array,
+    params: Any,
+    key: Array,
+) -> Array:
+    """The returns of all runs: the copies of the world are their episodes, one run after another.
+
+    Copies whose episode has ended go on without counting, until the last one has ended.
+    """
+    runs = len(numbers)
+    copies = runs * episodes
+    run_keys = jax.vmap(jax.random.split)(jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))
+
+    def step(carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
+        running, going, total, time = carry
+        seen_by_run = running.observation.reshape(runs, episodes, -1)
+        with jax.default_matmul_precision("highest"):  # as a policy acts outside of JAX
+            actions = jax.vmap(learner.act)(trained, seen_by_run).reshape(copies)
+
+        def own_keys(run_key: Array) -> Array:
+            return jax.random.split(jax.random.fold_in(run_key, time), (episodes, 2))[:, 1]
+
+        keys = jax.vmap(own_keys)(run_keys[:, 1]).reshape(copies)
+        running, seen = advance(world, keys, running, actions, params)
+        total = total + jnp.where(going, seen.reward, 0.0)
+        return running, going & ~(seen.terminated | seen.truncated), total, time + 1
+
+    def unfinished(carry: tuple[Any, Array, Array, Array]) -> Array:
+        _, going, _, time = carry
+        more: Array = going.any() & (time < params.time_limit)
+        return more
+
+    fresh = jax.vmap(lambda run_key: start(world, run_key, params, episodes))(run_keys[:, 0])
+    running = jax.tree.map(lambda leaf: leaf.reshape(copies, *leaf.shape[2:]), fresh)
+    begin = (running, jnp.ones(copies, bool), jnp.zeros(copies), jnp.zeros((), jnp.int32))
+    total: Array = jax.lax.while_loop(unfinished, step, begin)[2]
+    return total.reshape(runs, episodes)
+
+
+def gymnasium_returns(
+    policy: GreedyPolicy, env: EnvSource, *, episodes: int, seed: Seed = 0, copies: int = 8
+) -> npt.NDArray[np.float64]:
+    """Undiscounted returns of one policy in a Gymnasium environment, up to its own time limit.
+
+    For another time limit give a function that makes the environment, such as
+    `lambda: gymnasium.make("CartPole-v1", max_episode_steps=1000)`.
+
+    Shapes: the result is `(episodes,)`.
+
+    Raises:
+        QuorumError: as `envs.gymnasium_bridge.play_episodes`.
+    """
+    played = play_episodes(
+        env,
+        lambda observations, _: policy(observations),
+        episodes=episodes,
+        copies=copies,
+        seed=seed,
+    )
+    return np.array([episode.rewards.sum() for episode in played])
+
+
+def greedy_policy(learner: Learner, trained: Any) -> GreedyPolicy:
+    """What `learner` does with the parameters of one run, as a function of NumPy arrays."""
+
+    @jax.jit
+    def act(observations: Array) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return learner.act(trained, observations)
+
+    return lambda observations: np.asarray(act(observations))
+
+
+def scores_of(world: AnyWorld, returns: Returns) -> npt.NDArray[np.float64]:
+    """The mean return of each run on the scale 0 (random policy) to 1 (reference policy).
+
+    The scale holds for the default setting with the time limit for evaluation.
+
+    Shapes: `(…, episodes) -> (…)`.
+    """
+    means = np.asarray(returns, np.float64).mean(axis=-1)
+    scores: npt.NDArray[np.float64] = np.vectorize(world.facts.normalised)(means)
+    return scores
+
+
+def as_fraction_of(scores: Returns, baseline: Returns) -> npt.NDArray[np.float64]:
+    """Normalised scores as a fraction of the mean score of a baseline, as the paper reports them.
+
+    The baseline's mean counts as a fixed number: intervals over these fractions leave out that it
+    was measured too.
+
+    Raises:
+        QuorumError: if the baseline is no better than the random policy.
+    """
+    whole = float(np.mean(baseline))
+    if not whole > 0:
+        raise QuorumError(
+            f"the baseline scores {whole:.3g}, no better than a random policy (0): "
+            "train it longer, or report scores instead of fractions."
+        )
+    return np.asarray(scores, np.float64) / whole
