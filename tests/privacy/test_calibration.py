@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from quorum_rl.errors import QuorumError
@@ -94,6 +95,13 @@ def test_a_few_steps_are_counted_exactly() -> None:
 
 def test_where_not_even_one_step_fits_there_are_none() -> None:
     assert steps_for(noise_multiplier=0.5, sampling_rate=1.0, epsilon=0.5, delta=1e-5) == 0
+
+
+def test_calibrated_noise_is_on_the_safe_side_of_what_a_solver_finds() -> None:
+    for epsilon in np.linspace(0.3, 4.0, 12).tolist():
+        found = noise_multiplier_for(steps=5, sampling_rate=1.0, epsilon=epsilon, delta=1e-5)
+        event = TrainingEvent(sampling_rate=1.0, noise_multiplier=found, steps=5)
+        assert total_delta([event], epsilon) <= 1e-5
 
 
 def test_what_comes_beside_takes_its_share() -> None:

@@ -166,6 +166,7 @@ def simulated_lengths(
         ("CartPole 7.5", {}),
         ("HIV 7.5", {"prefix_cap": 20}),
         ("CartPole 7.5", {"p_min": None, "stop_probability": 0.05}),
+        ("CartPole 7.5", {"p_min": 0.2, "agreement": 0.8}),  # a deviation does not end it at once
         ("Acrobot 10", {"mode": "paper"}),
     ],
 )
@@ -175,11 +176,11 @@ def test_the_expected_transitions_are_those_of_the_model(
     plan = planned(name, **changes)
     runs = 40_000
     lengths = simulated_lengths(plan.event, plan.agreement, runs)
-    # False alarms: 1e-6 for each case. The planner's threshold noise has 64 values: half a per
-    # cent at most, by comparison with 4096 of them.
+    # False alarms: 1e-6 for each case. That the planner's threshold noise has 64 values only
+    # changes less than 1e-4 of the expectation, by comparison with 4096 of them.
     error = norm.isf(0.5e-6) * lengths.std() / math.sqrt(runs)
     each = plan.expected_transitions / plan.event.iterations
-    assert abs(lengths.mean() - each) <= error + 0.005 * each
+    assert abs(lengths.mean() - each) <= error + 1e-4 * each
     assert error < 0.05 * each
     chance = expected_lengths(plan.event, plan.agreement)
     assert np.all(np.diff(chance) <= 0)
@@ -224,7 +225,7 @@ def test_chosen_iterations_give_more_than_half_as_many_or_twice_as_many() -> Non
     count = best.event.iterations
     for other in (count // 2, round(count / 1.5), 2 * count):
         plan = planned("CartPole 7.5", **common, iterations=other)
-        assert plan.expected_transitions <= best.expected_transitions or plan.event.pool_size > 8
+        assert plan.expected_transitions <= best.expected_transitions
 
 
 def test_chosen_iterations_keep_within_the_pool_limit() -> None:
