@@ -51,10 +51,10 @@ class FittedQEstimate:
 
     def __str__(self) -> str:
         return (
-            f"estimated, not measured: return {self.value:.4g} ± {self.standard_error:.2g} over "
-            f"{self.steps} steps, fitted to {self.transitions} released transitions (longest "
-            f"prefix {self.longest_prefix}, agreement {self.agreement:.0%}, "
-            f"ends seen {self.terminations})"
+            f"estimated, not measured: return {self.value:.4g} over {self.steps} steps, discount "
+            f"{self.discount:g} (error from resampling alone {self.standard_error:.2g}), fitted to "
+            f"{self.transitions} released transitions (longest prefix {self.longest_prefix}, "
+            f"agreement {self.agreement:.0%}, ends seen {self.terminations})"
         )
 
 
