@@ -109,10 +109,10 @@ def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
     remove, add, delta = pair.epsilon_remove, pair.epsilon_add, pair.delta
     if not delta < 1:
         raise QuorumError("the release's delta reaches 1: plan it again.")
-    high = max(math.expm1(add) - delta * math.exp(add), 0.0) / (
-        math.expm1(add) - math.expm1(-remove)
-    )
-    low = 1 - delta - high
+    spread = math.expm1(add) - math.expm1(-remove)
+    high = max(math.expm1(add) - delta * math.exp(add), 0.0) / spread
+    # This is 1 − delta − high, whose digits cancel where an iteration costs much.
+    low = min((delta * math.exp(-remove) - math.expm1(-remove)) / spread, 1 - delta)
     times, others, ways = _binomial(iterations)
     with np.errstate(divide="ignore"):
         log_high, log_low = np.log(high), np.log(low)
