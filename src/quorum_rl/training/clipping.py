@@ -42,7 +42,7 @@ def clipped_sum(
     present: Array,
     keys: Array,
     clip_norm: Array | float,
-    normalised: bool = False,
+    normalised: Array | bool = False,
 ) -> Any:
     """The sum over the experts present of their mean gradients, each clipped to `clip_norm`.
 
@@ -53,8 +53,8 @@ def clipped_sum(
     gradient that float32 cannot hold (infinite or no number anywhere) counts as zero. Other
     experts' shares do not depend on it, but for the rounding of the sum.
 
-    Shapes: the fields of `transitions` (b, k, …), `present` (b,), `keys` (b, k); `clip_norm` may be
-    traced. The sum as `params`.
+    Shapes: the fields of `transitions` (b, k, …), `present` (b,), `keys` (b, k); `clip_norm` and
+    `normalised` may be traced. The sum as `params`.
     """
     rest = (params, target, transitions, present, keys, clip_norm, normalised)
     if isinstance(learner, DenseLearner):
@@ -70,7 +70,7 @@ def clipped_by_gradients(
     present: Array,
     keys: Array,
     clip_norm: Array | float,
-    normalised: bool = False,
+    normalised: Array | bool = False,
 ) -> Any:
     """`clipped_sum` for any learner, by holding the gradient of every expert at once."""
 
@@ -96,7 +96,7 @@ def _clipped_by_traces(
     present: Array,
     keys: Array,
     clip_norm: Array | float,
-    normalised: bool,
+    normalised: Array | bool,
 ) -> Any:
     experts, per_expert = keys.shape
     rows = jax.tree.map(lambda field: field.reshape(-1, *field.shape[2:]), transitions)
@@ -183,14 +183,15 @@ def _input_scale(layer: LayerTrace) -> Array:
 
 
 def _weights(
-    scale: Array, squared_norms: Array, clip_norm: Array | float, normalised: bool
+    scale: Array, squared_norms: Array, clip_norm: Array | float, normalised: Array | bool
 ) -> Array:
     """What to multiply each expert's scaled gradient by so that it counts as it should.
 
     A gradient is `scale` times a scaled one of that squared norm. All shapes (b,).
     """
     clipped = clip_norm * (1 - ROUNDING) / jnp.sqrt(_or_one(squared_norms))
-    return jnp.where(squared_norms > 0, clipped if normalised else jnp.minimum(scale, clipped), 0)
+    weights = jnp.where(normalised, clipped, jnp.minimum(scale, clipped))
+    return jnp.where(squared_norms > 0, weights, 0)
 
 
 def _scaled(values: Array, sound: Array, scale: Array) -> Array:
