@@ -64,7 +64,7 @@ class Population(UnloggedExperts):
         states = checked_observations(observations, self.observation_size)
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
-            return np.zeros((len(numbers), len(states)), np.int8)
+            return np.zeros((len(numbers), len(states)), np.int16)
         return self._chunk(experts).greedy_in(states)
 
     def _chunk(self, experts: slice) -> "PlacedNetworks":
@@ -192,7 +192,7 @@ def _greedy_in_common_states(network: Network, observations: Array) -> Array:
     found = _over_common_blocks(
         network,
         observations,
-        lambda probabilities: probabilities.argmax(axis=-1, keepdims=True).astype(jnp.int8),
+        lambda probabilities: probabilities.argmax(axis=-1, keepdims=True).astype(jnp.int16),
     )
     return found[..., 0]
 

@@ -77,8 +77,9 @@ class SmoothedExperts(UnloggedExperts):
         if self.rule == "greedy":
             likeliest = greedy_probability(self.action_count, self.p_min)
             greedy = self.original.greedy_actions(experts, observations)
-            taken = np.asarray(actions).astype(greedy.dtype)  # comparing like with like is fast
-            return np.where(greedy == taken, likeliest, self.p_min)
+            # Comparing like with like is fast; no set of actions is as large as these types.
+            as_likely = greedy == np.asarray(actions).astype(greedy.dtype)
+            return np.where(as_likely, likeliest, self.p_min)
         taken = self.original.taken_probabilities(experts, observations, actions)
         made: npt.NDArray[np.float64] = _mixed(taken, self.action_count, self.p_min)
         return made

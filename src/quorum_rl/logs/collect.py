@@ -39,9 +39,13 @@ def collect(
     params: Any = None,
     *,
     trajectories: int,
+    minimum_experts: int | None = None,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
     """`trajectories` episodes of every expert in one common world, and the experts, now logged.
+
+    `minimum_experts` is declared with the logs. Whoever collects chose the experts, and so their
+    number: unless given it is one less than there are, so that taking one away stays covered.
 
     Raises:
         QuorumError: if the experts and the world do not fit.
@@ -62,6 +66,7 @@ def collect(
         world=world.name,
         world_params=asdict(params),
         machine=this_machine(),
+        minimum_experts=_declared_minimum(experts, minimum_experts),
         reproducible=seed is not None,
     )
     filled = _roll(experts, world, params, trajectories, horizon, seed)
@@ -186,6 +191,7 @@ def collect_from_gymnasium(
     *,
     trajectories: int,
     horizon: int,
+    minimum_experts: int | None = None,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
     """As `collect`, in any Gymnasium environment with discrete actions.
@@ -205,6 +211,7 @@ def collect_from_gymnasium(
         smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
         machine=this_machine(),
+        minimum_experts=_declared_minimum(experts, minimum_experts),
         reproducible=seed is not None,
     )
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -244,6 +251,12 @@ def _drawn_from(
     probabilities = policy(observations)
     check_floor(probabilities[None], [number], p_min)
     return drawn(probabilities, rng.random(len(observations)))
+
+
+def _declared_minimum(experts: UnloggedExperts, given: int | None) -> int | None:
+    if given is not None:
+        return given
+    return len(experts) - 1 if len(experts) > 2 else None
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:

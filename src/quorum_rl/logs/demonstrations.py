@@ -33,6 +33,7 @@ class Declared:
     short by an expert or a logger would break the guarantee. `machine` is what computed the
     policies while they acted, None where that was not us: elsewhere they may round otherwise.
     `reproducible` marks logs drawn from a fixed seed: whoever knows it can draw them again.
+    `minimum_experts` is how many experts there are at least, which the guarantee counts on.
     `identity` is random and names this log in ledgers; copies of the log keep it.
 
     Raises:
@@ -49,6 +50,7 @@ class Declared:
     world_params: Mapping[str, float] = field(default_factory=dict)
     early_truncation_is_public: bool = False
     machine: str | None = None
+    minimum_experts: int | None = None
     reproducible: bool = False
     identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
 
@@ -57,6 +59,10 @@ class Declared:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
                 raise QuorumError(f"the declared {name} is {value!r}: give a whole number above 0.")
+        if self.minimum_experts is not None and self.minimum_experts < 2:
+            raise QuorumError(
+                f"the declared minimum_experts is {self.minimum_experts}: give at least 2, or none."
+            )
         if self.p_min is not None and not 0 <= self.p_min <= 1 / self.action_count:
             raise QuorumError(
                 f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, needed_assumptions
 from quorum_rl.budget.entropy import Entropy, OsEntropy
+from quorum_rl.budget.record import Kind
 from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.logs.collect import smoothing_of
 from quorum_rl.logs.demonstrations import Declared
-from quorum_rl.privacy import ReleaseEvent, ReleasePlan
+from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
 from quorum_rl.release.drawing import Drawn, draw_as_published, draw_fresh
 from quorum_rl.release.mechanism import Integers, Progress, released_lengths
@@ -97,7 +98,9 @@ def release_and_keep(
     """
     event, declared = plan.event, demonstrations.declared
     minimum = options.get("training_minimum", 1)
-    accepted = _accepted(event, declared, options.get("accepted", ()), ledger)
+    accepted = accepted_assumptions(
+        event, declared, options.get("accepted", ()), ledger.record.kind
+    )
     entropy = options.get("entropy", OsEntropy())
     _check_options(options)
     _check_acted(experts, declared)
@@ -180,8 +183,8 @@ def _mark(ledger: Ledger, source: Entropy, declared: Declared) -> None:
         ledger.mark(REPRODUCIBLE_LOGS)
 
 
-def _accepted(
-    event: ReleaseEvent, declared: Declared, accepted: Sequence[str], ledger: Ledger
+def accepted_assumptions(
+    event: Event, declared: Declared, accepted: Sequence[str], kind: Kind
 ) -> tuple[str, ...]:
     """All assumptions that are accepted, those included that hold because we let the experts act.
 
@@ -194,7 +197,7 @@ def _accepted(
             raise unknown_name("assumption", name, known)
     held = set(accepted) | (OURS_BY_MAKING if declared.machine is not None else set())
     missing = [name for name in needed_assumptions(event) if name not in held]
-    if missing and ledger.record.kind == "production":
+    if missing and kind == "production":
         raise QuorumError(
             "the guarantee rests on what only the owner of the logs can know; accept by name: "
             + "; ".join(f"{name} ({ASSUMPTIONS[name]})" for name in missing)

@@ -121,7 +121,7 @@ def _compiled(recipe: Recipe) -> Callable[..., Standing]:
         plain: Transition | None,
     ) -> Standing:
         def step(standing: Standing, kind: Array) -> tuple[Standing, None]:
-            ways = (
+            ways: tuple[Callable[[], Standing], ...] = (
                 lambda: standing,
                 lambda: _stepped(recipe, standing, runs, None, plain),
                 lambda: _stepped(recipe, standing, runs, private, None),

@@ -1,0 +1,124 @@
+"""The folder of a run: what may be shown, and apart from it what may not.
+
+`private/` holds what makes an interrupted run go on bit by bit: the noise's key and where training
+stands. It is readable by its owner only, and deleted when the run is complete.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.budget import Entropy, jax_key_data
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.storage import map_tensors, write_tensors
+from quorum_rl.files import replacing
+from quorum_rl.training.loop import Standing
+from quorum_rl.training.recipe import Run, new_run
+
+KEY: Final = "quorum_rl.training"
+
+
+class RunFolder:
+    """A run's folder, which is made with its `private/` if it is not there.
+
+    Raises:
+        QuorumError: if the folder cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise QuorumError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.jsonl"
+
+    @property
+    def released(self) -> Path:
+        return self.path / "released.parquet"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy.safetensors"
+
+    def settle(self, configuration: dict[str, Any]) -> None:
+        """Write down what is run here, or check that it is what was begun here.
+
+        Raises:
+            QuorumError: if another run was begun here, naming the first difference.
+        """
+        path = self.path / "config.json"
+        wanted = json.loads(json.dumps(configuration, default=str))
+        if not path.exists():
+            self.write_json("config.json", wanted)
+            return
+        before = json.loads(path.read_text())
+        for name in sorted(before.keys() | wanted.keys()):
+            if before.get(name) != wanted.get(name):
+                raise QuorumError(
+                    f"{str(self.path)!r} was begun with {name} = {before.get(name)}, not "
+                    f"{wanted.get(name)}: go on with that, or choose another folder."
+                )
+
+    def write_json(self, name: str, facts: Any) -> None:
+        """Write facts that may be shown."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(json.dumps(facts, indent=2) + "\n")
+
+    def keys(self, entropy: Entropy) -> dict[str, list[int]]:
+        """The words of the run's two keys: drawn once, then kept until the run is complete."""
+        path = self.private / "keys.json"
+        if not path.exists():
+            drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
+            with replacing(path) as temporary:
+                temporary.write_text(json.dumps(drawn))
+        kept: dict[str, list[int]] = json.loads(path.read_text())
+        return kept
+
+    def save(self, standing: Standing) -> None:
+        """Keep where training stands, in place of where it stood."""
+        leaves = jax.tree.leaves(standing)
+        tensors = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
+        write_tensors(tensors, self.private / "standing.safetensors", {KEY: "standing"})
+
+    def resumed(self, fresh: Standing) -> Standing:
+        """Where training stood when it was interrupted, or `fresh`.
+
+        Raises:
+            QuorumError: if what was kept is damaged.
+        """
+        path = self.private / "standing.safetensors"
+        if not path.exists():
+            return fresh
+        tensors, _ = map_tensors(path)
+        wanted, structure = jax.tree.flatten(fresh)
+        kept = [tensors.get(str(number)) for number in range(len(wanted))]
+        for leaf, like in zip(kept, wanted, strict=True):
+            if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
+                raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
+        standing: Standing = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in kept])
+        return standing
+
+    def finish(self) -> None:
+        """Delete what was secret: nobody can take the noise off any more."""
+        shutil.rmtree(self.private)
+
+
+def one_run(keys: dict[str, list[int]], **numbers: Any) -> Run:
+    """A stack of one run with these keys."""
+    run = new_run(noise_key=keys["noise"], public_key=keys["public"], **numbers)
+    stacked: Run = jax.tree.map(lambda leaf: leaf[None], run)
+    return stacked

@@ -1,0 +1,302 @@
+"""What a fit will do and spend, decided before any data is touched."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import jax
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.fit.settings import FitSettings
+from quorum_rl.learners import Learner
+from quorum_rl.logs.demonstrations import Declared
+from quorum_rl.privacy import Event, ReleasePlan, plan_release, total_epsilon
+from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
+from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+from quorum_rl.training.recipe import Recipe
+from quorum_rl.training.schedule import steps_at_share
+
+RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
+PAPER_DELTA_SHARE: Final = 0.9
+MOST_NOISE: Final = 10.0  # times the largest gradient, beyond which private steps do not pay
+
+Budget = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPlan:
+    """Everything that a fit will spend and do.
+
+    `private` and `release` are None where that stage does not take place; `notes` say where the
+    plan departs from what was asked for, and why.
+
+    Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
+    (mode `tight`).
+    """
+
+    settings: FitSettings
+    learner: Learner
+    epsilon: float
+    delta: float
+    release: ReleasePlan | None
+    private: PrivateStep | None
+    private_steps: int
+    plain_steps: int
+    notes: tuple[str, ...]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the ledger will be charged for."""
+        found: list[Event] = [] if self.release is None else [self.release.event]
+        if self.private is not None:
+            found.append(self.private.event(self.private_steps))
+        return tuple(found)
+
+    @property
+    def recipe(self) -> Recipe:
+        chosen = self.settings
+        return Recipe(
+            learner=self.learner,
+            private_shape=None if self.private is None else self.private.shape,
+            batch_size=chosen.batch_size,
+            optimiser=chosen.optimiser,
+            shared_optimiser=chosen.mode == "paper",
+            averaging=chosen.averaging,
+        )
+
+    def describe(self) -> str:
+        """The plan in a few lines."""
+        spent = total_epsilon(self.events, self.delta) if self.events else 0.0
+        lines = [
+            f"{self.settings.method}: epsilon = {self.epsilon:g} at delta = {self.delta:g}, of "
+            f"which the stages together spend {spent:.4g}"
+        ]
+        if self.release is not None:
+            event = self.release.event
+            lines.append(
+                f"release: {event.iterations} trajectories, threshold {event.threshold:.1f} of at "
+                f"least {event.experts} experts, {event.pool_size} trajectories of each reserved; "
+                f"about {self.release.expected_transitions:.0f} transitions expected"
+            )
+        if self.private is not None:
+            lines.append(
+                f"private steps: {self.private_steps}, each expert drawn with probability "
+                f"{self.private.sampling_rate:.4g}, mean gradient of "
+                f"{self.private.transitions_per_expert} transitions clipped to "
+                f"{self.private.clip_norm:g}, noise multiplier {self.private.noise_multiplier:.4g}"
+            )
+        lines.append(f"steps without noise: {self.plain_steps}")
+        return "\n".join([*lines, *self.notes])
+
+
+def plan_fit(
+    declared: Declared,
+    learner: Learner,
+    *,
+    epsilon: float,
+    delta: float,
+    settings: FitSettings | None = None,
+    can_query: bool = True,
+) -> FitPlan:
+    """Split a budget over both stages, for experts of whom these facts are declared.
+
+    Without query access to the experts (`can_query`) nothing can be released.
+
+    Raises:
+        QuorumError: if a needed fact is not declared, or the numbers do not fit.
+    """
+    chosen = settings or FitSettings()
+    if chosen.method == "non-private":
+        return _without_privacy(chosen, learner, epsilon, delta)
+    if declared.minimum_experts is None:
+        raise QuorumError(
+            "the demonstrations do not declare how many experts there are at least, which the "
+            "guarantee counts on: declare minimum_experts when collecting or importing."
+        )
+    if chosen.method == "dp-sgd" or not can_query:
+        note = () if can_query else ("the experts cannot be queried, so nothing is released",)
+        return _privately(chosen, learner, declared, (epsilon, delta), note)
+    if chosen.mode == "paper":
+        return _as_published(chosen, learner, declared, (epsilon, delta))
+    return _selectively(chosen, learner, declared, (epsilon, delta))
+
+
+def _without_privacy(
+    settings: FitSettings, learner: Learner, epsilon: float, delta: float
+) -> FitPlan:
+    return FitPlan(
+        settings=settings,
+        learner=learner,
+        epsilon=epsilon,
+        delta=delta,
+        release=None,
+        private=None,
+        private_steps=0,
+        plain_steps=settings.release_only_steps,
+        notes=("NOT PRIVATE: every step sees the logs without noise",),
+    )
+
+
+def _privately(
+    settings: FitSettings,
+    learner: Learner,
+    declared: Declared,
+    budget: Budget,
+    notes: tuple[str, ...] = (),
+    release: ReleasePlan | None = None,
+) -> FitPlan:
+    """Private steps, beside a release if there is one."""
+    beside: list[Event] = [] if release is None else [release.event]
+    steps, multiplier = _steps_and_noise(settings, budget, beside)
+    private = _step(settings, declared, multiplier)
+    plain = 0 if release is None else steps_at_share(steps, settings.private_share)
+    return FitPlan(
+        settings=settings,
+        learner=learner,
+        epsilon=budget[0],
+        delta=budget[1],
+        release=release,
+        private=private,
+        private_steps=steps,
+        plain_steps=plain,
+        notes=notes,
+    )
+
+
+def _selectively(
+    settings: FitSettings, learner: Learner, declared: Declared, budget: Budget
+) -> FitPlan:
+    """Both stages where both pay; the better one alone where the other would only waste."""
+    epsilon, delta = budget
+    share = settings.release_share
+    release = _release(settings, declared, (share * epsilon, RELEASE_DELTA_SHARE * delta), epsilon)
+    if not release.feasible:
+        whole = _release(settings, declared, budget, epsilon)
+        if not whole.feasible:
+            note = "nothing could be released even with all of epsilon, so every step is private"
+            return _privately(settings, learner, declared, budget, (note,))
+    both = _privately(settings, learner, declared, budget, (), release)
+    noise = _noise_to_signal(both, declared)
+    if release.feasible and noise <= MOST_NOISE:
+        return both
+    note = (
+        f"private steps would be mostly noise ({noise:.0f} times the largest gradient), so the "
+        "release gets all of epsilon"
+    )
+    return replace(
+        both,
+        release=_release(settings, declared, budget, epsilon),
+        private=None,
+        private_steps=0,
+        plain_steps=settings.release_only_steps,
+        notes=(note,),
+    )
+
+
+def _as_published(
+    settings: FitSettings, learner: Learner, declared: Declared, budget: Budget
+) -> FitPlan:
+    """The paper's split and calibration: q = p·b/m over all steps, sums of both stages."""
+    epsilon, delta = budget
+    share, probability = settings.release_share, settings.private_share
+    release = _release(settings, declared, (share * epsilon, PAPER_DELTA_SHARE * delta), epsilon)
+    total = round((settings.private_steps or 0) / probability)
+    if share >= 1 or total == 0:
+        plan = _without_privacy(settings, learner, epsilon, delta)
+        return replace(plan, release=release, notes=())
+    rate = settings.sampling_rate
+    multiplier = settings.noise_multiplier or noise_multiplier_for(
+        steps=total,
+        sampling_rate=probability * rate,
+        epsilon=(1 - share) * epsilon,
+        delta=(1 - PAPER_DELTA_SHARE) * delta,
+    )
+    return FitPlan(
+        settings=settings,
+        learner=learner,
+        epsilon=epsilon,
+        delta=delta,
+        release=release,
+        private=_step(settings, declared, multiplier),
+        private_steps=total - steps_at_share(settings.private_steps or 0, probability),
+        plain_steps=steps_at_share(settings.private_steps or 0, probability),
+        notes=("mode paper: the published accounting, whose claim does not hold",),
+    )
+
+
+def _release(
+    settings: FitSettings, declared: Declared, own: Budget, total_epsilon: float
+) -> ReleasePlan:
+    assert declared.minimum_experts is not None  # checked before
+    floor = declared.p_min or None
+    return plan_release(
+        experts=declared.minimum_experts,
+        actions=declared.action_count,
+        horizon=declared.horizon,
+        epsilon=own[0],
+        delta=own[1],
+        p_min=floor,
+        stop_probability=settings.stop_probability if floor is None else None,
+        prefix_cap=settings.prefix_cap,
+        iterations=settings.iterations,
+        mode=settings.mode,
+        agreement=settings.agreement,
+        pool_limit=settings.pool_limit,
+        overflow_epsilon=total_epsilon,
+    )
+
+
+def _steps_and_noise(
+    settings: FitSettings, budget: Budget, beside: list[Event]
+) -> tuple[int, float]:
+    """Calibrate the noise for the steps, or the steps for the noise."""
+    epsilon, delta = budget
+    rate, steps, multiplier = (
+        settings.sampling_rate,
+        settings.private_steps,
+        settings.noise_multiplier,
+    )
+    if multiplier is None and steps is not None:
+        return steps, noise_multiplier_for(
+            steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
+        )
+    if multiplier is None:
+        raise QuorumError("private_steps and noise_multiplier are both open: give one of them.")
+    most = steps_for(
+        noise_multiplier=multiplier,
+        sampling_rate=rate,
+        epsilon=epsilon,
+        delta=delta,
+        beside=beside,
+    )
+    if most == 0 or (steps is not None and steps > most):
+        raise QuorumError(
+            f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
+            f"steps, not {steps or 'one'}: give more noise, or fewer steps."
+        )
+    return (most if steps is None else steps), multiplier
+
+
+def _step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
+    assert declared.minimum_experts is not None  # checked before
+    return PrivateStep(
+        sampling_rate=settings.sampling_rate,
+        clip_norm=settings.clip_norm,
+        noise_multiplier=multiplier,
+        expected_batch=settings.sampling_rate * declared.minimum_experts,
+        micro_batch=default_micro_batch(declared.minimum_experts, settings.sampling_rate),
+        transitions_per_expert=settings.transitions_per_expert,
+        normalised=settings.normalised,
+    )
+
+
+def _noise_to_signal(plan: FitPlan, declared: Declared) -> float:
+    """The usual size of a step's noise, in units of the largest gradient it can hide."""
+    assert plan.private is not None
+    shapes = jax.eval_shape(
+        lambda: plan.learner.init(
+            jax.random.key(0), declared.observation_size, declared.action_count
+        )
+    )
+    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    return plan.private.noise_multiplier * math.sqrt(parameters) / plan.private.expected_batch

@@ -1,0 +1,302 @@
+"""From the logs of many experts to one policy that may be published: both stages, one ledger."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.budget import (
+    Certificate,
+    Entropy,
+    Ledger,
+    OsEntropy,
+    SeededEntropy,
+    certificate,
+    read_ledger,
+)
+from quorum_rl.errors import QuorumError
+from quorum_rl.evaluation import greedy_policy
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.experts.storage import write_tensors
+from quorum_rl.fit.folder import RunFolder, one_run
+from quorum_rl.fit.plan import FitPlan, plan_fit
+from quorum_rl.fit.settings import FitSettings
+from quorum_rl.learners import Learner, get_learner
+from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.logs.demonstrations import Episodes
+from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json
+from quorum_rl.release import read_released, release_and_keep, save_released
+from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
+from quorum_rl.training.expert_data import expert_data, flat_transitions
+from quorum_rl.training.loop import Standing, begin, result_of, train
+from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.types import Released
+
+SECONDS_BETWEEN_SAVES: Final = 10.0
+LOOKED: Final = "diagnostics: the logs were looked at without noise, which no certificate covers"
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A trained policy and what it cost. `certificate` is None only for the non-private method."""
+
+    plan: FitPlan
+    params: Any
+    released: Released | None
+    certificate: Certificate | None
+    folder: Path
+
+    def act(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.integer[Any]]:
+        """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
+        return greedy_policy(self.plan.learner, self.params)(observations)
+
+
+def fit(
+    demonstrations: Demonstrations,
+    experts: LoggedExperts | None,
+    *,
+    epsilon: float,
+    delta: float,
+    learner: str | Learner = "cql",
+    settings: FitSettings | None = None,
+    folder: str | Path = "runs/fit",
+    ledger: str | Path | None = None,
+    accepted: Sequence[str] = (),
+    seed: int | None = None,
+    diagnostics_not_private: bool = False,
+    report: Callable[[str], None] = print,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fitted:
+    """Learn one policy from logged decisions, at a cost of at most (epsilon, delta).
+
+    Prints its plan before it spends. The ledger is that of the experts (`ledger`), or a new one in
+    `folder` with this budget. Without `experts` to query nothing is released, and every step is
+    private. The same call goes on where an interrupted one stopped: with the same noise, and
+    without paying again. If it was interrupted while releasing, what that would have released is
+    lost. A `seed` is for reproduction and marks the certificate; `report` and `progress` (steps
+    done, of how many) hear nothing private.
+
+    Guarantee: under the assumptions `accepted` (see `budget.ASSUMPTIONS`), for sets of experts that
+    differ by one and both have at least the declared number, the policy, the released prefixes and
+    every intermediate parameter together are (epsilon, delta)-indistinguishable.
+
+    Raises:
+        QuorumError: if the budget or a declared fact does not suffice, or training diverges.
+    """
+    chosen = settings or FitSettings()
+    if chosen.method == "non-private" and not diagnostics_not_private:
+        raise QuorumError(
+            "the non-private method looks at the logs without noise: for synthetic experts say "
+            "diagnostics_not_private=True."
+        )
+    made = get_learner(learner) if isinstance(learner, str) else learner
+    plan = plan_fit(
+        demonstrations.declared,
+        made,
+        epsilon=epsilon,
+        delta=delta,
+        settings=chosen,
+        can_query=experts is not None,
+    )
+    report(plan.describe())
+    place = RunFolder(Path(folder))
+    if place.policy.exists():
+        raise QuorumError(f"{str(folder)!r} holds a finished run: choose another folder.")
+    place.settle(_configuration(plan, demonstrations, seed))
+    entropy = OsEntropy() if seed is None else SeededEntropy(seed)
+    keys = place.keys(entropy)
+    if plan.settings.method == "non-private":
+        return _finished(_Work(place, plan, keys, progress), demonstrations, None, None, report)
+    book = Path(ledger) if ledger is not None else place.ledger
+    if ledger is None and not book.exists():
+        Ledger.create(book, epsilon=epsilon, delta=delta)
+    with Ledger.open(book) as opened:
+        work = _Work(place, plan, keys, progress)
+        released, remaining = _released(
+            work, demonstrations, experts, opened, accepted, entropy, report
+        )
+        _charge_training(work, demonstrations, opened, accepted, entropy)
+        return _finished(work, remaining, released, book, report)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the stages of one run share."""
+
+    place: RunFolder
+    plan: FitPlan
+    keys: dict[str, list[int]]
+    progress: Callable[[int, int], None] | None
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls this run: random, and kept with its keys."""
+        return f"fit-{self.keys['public'][0]:08x}"
+
+    def charged(self, opened: Ledger, kind: type[ReleaseEvent] | type[TrainingEvent]) -> bool:
+        """Whether this run has paid for its stage already."""
+        return any(
+            charge.run == self.name and isinstance(charge.event, kind)
+            for charge in opened.record.charges
+        )
+
+
+def _released(
+    work: _Work,
+    demonstrations: Demonstrations,
+    experts: LoggedExperts | None,
+    opened: Ledger,
+    accepted: Sequence[str],
+    entropy: Entropy,
+    report: Callable[[str], None],
+) -> tuple[Released | None, Demonstrations]:
+    """Stage 1, or what it gave before the run was interrupted."""
+    if work.plan.release is None or experts is None:
+        return None, demonstrations
+    place, kept = work.place, work.place.private / "remaining.npz"
+    if not work.charged(opened, ReleaseEvent):
+        outcome = release_and_keep(
+            experts,
+            demonstrations,
+            work.plan.release,
+            opened,
+            run=work.name,
+            accepted=accepted,
+            entropy=entropy,
+        )
+        np.savez(kept, **outcome.remaining.episodes._asdict())
+        save_released(outcome.released, place.released, event_to_json(work.plan.release.event))
+    if not place.released.exists():
+        report("the release was interrupted; it is paid for, and what it would have given is lost")
+        return None, _kept_for_training(work.plan.release.event, demonstrations)
+    released = read_released(place.released)
+    report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
+    with np.load(kept) as columns:
+        episodes = Episodes(**{name: columns[name] for name in Episodes._fields})
+    return released, Demonstrations(demonstrations.declared, demonstrations.columns, episodes)
+
+
+def _kept_for_training(event: ReleaseEvent, demonstrations: Demonstrations) -> Demonstrations:
+    """What a release that gave nothing leaves."""
+    if event.mode == "paper":
+        return demonstrations
+    split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=1)
+    return split.training
+
+
+def _charge_training(
+    work: _Work,
+    demonstrations: Demonstrations,
+    opened: Ledger,
+    accepted: Sequence[str],
+    entropy: Entropy,
+) -> None:
+    """Pay for all private steps before the first, unless this run has."""
+    plan, declared = work.plan, demonstrations.declared
+    if plan.private is None or work.charged(opened, TrainingEvent):
+        return
+    event = plan.private.event(plan.private_steps)
+    held = accepted_assumptions(event, declared, accepted, opened.record.kind)
+    facts: dict[str, Any] = {"accepted": list(held)}
+    if plan.release is None:
+        facts["whole_log"] = declared.identity
+    if plan.settings.mode == "paper":
+        share = 1 - plan.settings.release_share
+        facts["published"] = {"epsilon": share * plan.epsilon, "delta": 0.1 * plan.delta}
+    opened.charge(event, run=work.name, facts=facts)
+    if entropy.reproducible:
+        opened.mark(REPRODUCIBLE_NOISE)
+
+
+def _finished(
+    work: _Work,
+    remaining: Demonstrations,
+    released: Released | None,
+    book: Path | None,
+    report: Callable[[str], None],
+) -> Fitted:
+    """Stage 2, and the run's results written down."""
+    place, plan = work.place, work.plan
+    standing = _trained(work, remaining, released, report)
+    recipe = plan.recipe
+    params = jax.tree.map(lambda leaf: leaf[0], result_of(recipe, standing))
+    made = None if book is None else certificate(read_ledger(book), delta=plan.delta)
+    if made is not None:
+        place.write_json("certificate.json", json.loads(made.to_json()))
+    leaves = {str(number): np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(params))}
+    write_tensors(leaves, place.policy, {"quorum_rl.policy": type(plan.learner).__name__})
+    place.finish()
+    return Fitted(plan, params, released, made, place.path)
+
+
+def _trained(
+    work: _Work,
+    remaining: Demonstrations,
+    released: Released | None,
+    report: Callable[[str], None],
+) -> Standing:
+    place, plan, declared = work.place, work.plan, remaining.declared
+    private = None if plan.private is None else expert_data(remaining)
+    plain_steps = plan.plain_steps
+    if plan.settings.method == "non-private":
+        plain = expert_data(remaining).transitions
+    elif released is not None and len(released):
+        plain = flat_transitions(released)
+    else:
+        plain = None
+        if plan.private is None:
+            raise QuorumError(
+                "nothing was released and no private steps were planned, so there is nothing to "
+                "learn from: give a larger epsilon, or method dp-sgd, with new demonstrations."
+            )
+        if plain_steps:
+            report("nothing was released, so only the private steps are taken")
+            plain_steps = 0
+    schedule = shuffled_schedule(plan.private_steps, plain_steps, work.keys["public"][0])
+    runs = one_run(
+        work.keys,
+        learning_rate=plan.settings.learning_rate,
+        private_learning_rate=plan.settings.private_learning_rate,
+        private=plan.private,
+    )
+    fresh = begin(plan.recipe, runs, declared.observation_size, declared.action_count)
+    saved = time.monotonic()
+
+    def after_chunk(standing: Standing, done: int) -> None:
+        nonlocal saved
+        if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
+            place.save(standing)
+            saved = time.monotonic()
+        if work.progress is not None:
+            work.progress(done, len(schedule))
+
+    return train(
+        plan.recipe,
+        runs,
+        place.resumed(fresh),
+        schedule,
+        private=private,
+        plain=plain,
+        after_chunk=after_chunk,
+    )
+
+
+def _configuration(
+    plan: FitPlan, demonstrations: Demonstrations, seed: int | None
+) -> dict[str, Any]:
+    """All that decides what a run does, as public facts."""
+    return {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "settings": asdict(plan.settings),
+        "learner": repr(plan.learner),
+        "declared": asdict(demonstrations.declared),
+        "events": [event_to_json(event) for event in plan.events],
+        "reproducible": seed is not None,
+    }

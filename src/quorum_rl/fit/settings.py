@@ -1,0 +1,63 @@
+"""What a user may choose about a fit; the defaults are meant to be left alone."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy.events import Mode
+from quorum_rl.training.recipe import Optimiser
+
+Method = Literal["selective", "dp-sgd", "non-private"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How to fit.
+
+    - `method`: `selective` releases what it can and trains on the rest with noise; `dp-sgd` does
+      everything with noise; `non-private` is the upper bound, for synthetic experts.
+    - `release_share`: the release's part of ε. `private_share`: the private steps' part of all.
+    - `private_steps` and `noise_multiplier`: with the first alone the noise is calibrated, with the
+      second alone steps are taken until the budget is spent.
+    - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
+      expert with fewer than `transitions_per_expert` transitions counts some of them twice.
+    - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
+      `pool_limit` are the planner's; see `privacy.plan_release`.
+
+    Raises:
+        QuorumError: for a share outside (0, 1].
+    """
+
+    method: Method = "selective"
+    mode: Mode = "tight"
+    release_share: float = 0.5
+    private_share: float = 0.5
+    private_steps: int | None = 2000
+    noise_multiplier: float | None = None
+    transitions_per_expert: int = 16
+    sampling_rate: float = 0.17
+    clip_norm: float = 1.0
+    normalised: bool = False
+    learning_rate: float = 1e-3
+    private_learning_rate: float = 3e-3
+    batch_size: int = 256
+    optimiser: Optimiser = "adam"
+    averaging: float = 0.995
+    release_only_steps: int = 4000
+    stop_probability: float | None = None
+    iterations: int | None = None
+    prefix_cap: int | None = None
+    agreement: float = 0.9
+    pool_limit: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("release_share", "private_share", "sampling_rate"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
+        if self.method not in ("selective", "dp-sgd", "non-private"):
+            raise QuorumError(
+                f"the method is {self.method!r}: choose selective, dp-sgd or non-private."
+            )
+        if self.release_only_steps < 1:
+            raise QuorumError(f"release_only_steps is {self.release_only_steps}: give at least 1.")
