@@ -174,7 +174,9 @@ def _one_step(
     else:
         assert plain is not None
         chosen, own = jax.random.split(jax.random.fold_in(_key(run.public_key), number))
-        batch = plain_batch(plain, chosen, recipe.batch_size)
+        first, end = run.plain_part
+        part = (first, jnp.where(end == 0, len(plain.reward), end))
+        batch = plain_batch(plain, chosen, recipe.batch_size, part)
         keys = jax.random.split(own, recipe.batch_size)
         gradient = plain_gradient(learner, params, target, batch, keys)
     which = 0 if recipe.shared_optimiser or private is None else 1

@@ -9,12 +9,15 @@ from quorum_rl.training.expert_data import Array, at
 from quorum_rl.types import Transition
 
 
-def plain_batch(transitions: Transition, key: Array, size: int) -> Transition:
-    """`size` transitions, uniformly and with replacement.
+def plain_batch(
+    transitions: Transition, key: Array, size: int, part: tuple[Array, Array] | None = None
+) -> Transition:
+    """`size` transitions, uniformly and with replacement; of a part of them, from first to end.
 
     Shapes: the fields of `transitions` (n, …) become (size, …).
     """
-    return at(transitions, jax.random.randint(key, (size,), 0, len(transitions.reward)))
+    first, end = (0, len(transitions.reward)) if part is None else part
+    return at(transitions, jax.random.randint(key, (size,), first, end))
 
 
 def plain_gradient(

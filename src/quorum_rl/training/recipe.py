@@ -56,7 +56,8 @@ class Recipe:
 class Run:
     """What one run has for itself. Stacked along a first axis, many runs are one program.
 
-    Steps with and without noise may have different learning rates.
+    Steps with and without noise may have different learning rates. `plain_part` is where, in the
+    transitions that all runs share for steps without noise, this run's own begin and end.
 
     `noise_key` is SECRET: with it the noise can be taken off. `public_key` decides the initial
     parameters and the batches of released data. Both are the words of a JAX key.
@@ -66,6 +67,7 @@ class Run:
     public_key: Array
     learning_rate: Array
     private_learning_rate: Array
+    plain_part: tuple[Array, Array]
     numbers: StepNumbers
 
     def __repr__(self) -> str:
@@ -79,8 +81,11 @@ def new_run(
     learning_rate: float,
     private_learning_rate: float | None = None,
     private: PrivateStep | None,
+    plain_part: tuple[int, int] = (0, 0),
 ) -> Run:
     """A run from plain numbers; keys are words as `budget.jax_key_data` makes them.
+
+    A `plain_part` that ends at 0 is all of the transitions.
 
     Raises:
         QuorumError: if a learning rate is not positive.
@@ -97,6 +102,7 @@ def new_run(
         public_key=jnp.asarray(public_key, jnp.uint32),
         learning_rate=jnp.asarray(rates[0], jnp.float32),
         private_learning_rate=jnp.asarray(rates[1], jnp.float32),
+        plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),
         numbers=NO_NUMBERS if private is None else private.numbers,
     )
 
