@@ -14,6 +14,7 @@ from quorum_rl import __version__
 from quorum_rl.commands.demo import Demo
 from quorum_rl.commands.demos import Demos
 from quorum_rl.commands.experts import Experts
+from quorum_rl.commands.fit import Fit
 from quorum_rl.commands.ledger import Certificates, Ledgers
 from quorum_rl.commands.plan import Plan
 from quorum_rl.commands.release import Release
@@ -24,8 +25,8 @@ DESCRIPTION = """Quorum is to learn one policy from the logged decisions of many
 nobody can tell from the policy whether any one expert took part.
 
 The stages so far: worlds, experts (who is protected), demos (what they did), plan, release (which
-prefixes may be published), with a ledger of what was spent and its certificate. Private training
-comes next. Start with 'quorum demo', then 'quorum plan --help'."""
+prefixes may be published) and fit (both stages of learning), with a ledger of what was spent and
+its certificate. Start with 'quorum demo', then 'quorum fit --help'."""
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
@@ -34,6 +35,7 @@ Command = (
     | Annotated[Demos, tyro.conf.subcommand("demos")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Release, tyro.conf.subcommand("release")]
+    | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Ledgers, tyro.conf.subcommand("ledger")]
     | Annotated[Certificates, tyro.conf.subcommand("certificate")]
 )
