@@ -5,6 +5,7 @@ stands. It is readable by its owner only, and deleted when the run is complete.
 """
 
 import json
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -87,6 +88,17 @@ class RunFolder:
                 temporary.write_text(json.dumps(drawn))
         kept: dict[str, list[int]] = json.loads(path.read_text())
         return kept
+
+    def name(self) -> str:
+        """What ledgers call this run: random whatever the keys are, and kept as long as they.
+
+        Two runs with one seed must have two names, or the second would seem paid for.
+        """
+        path = self.private / "name"
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(f"fit-{secrets.token_hex(8)}")
+        return path.read_text()
 
     def save(self, standing: Standing) -> None:
         """Keep where training stands, in place of where it stood."""

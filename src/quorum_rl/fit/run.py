@@ -30,7 +30,7 @@ from quorum_rl.fit.settings import FitSettings
 from quorum_rl.learners import Learner, get_learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.logs.demonstrations import Episodes
-from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json
+from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 from quorum_rl.release import read_released, release_and_keep, save_released
 from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
 from quorum_rl.training.expert_data import expert_data, flat_transitions
@@ -136,14 +136,13 @@ class _Work:
 
     @property
     def name(self) -> str:
-        """What the ledger calls this run: random, and kept with its keys."""
-        return f"fit-{self.keys['public'][0]:08x}"
+        """What the ledger calls this run."""
+        return self.place.name()
 
-    def charged(self, opened: Ledger, kind: type[ReleaseEvent] | type[TrainingEvent]) -> bool:
-        """Whether this run has paid for its stage already."""
+    def charged(self, opened: Ledger, event: Event) -> bool:
+        """Whether this run has paid for this stage already."""
         return any(
-            charge.run == self.name and isinstance(charge.event, kind)
-            for charge in opened.record.charges
+            charge.run == self.name and charge.event == event for charge in opened.record.charges
         )
 
 
@@ -160,7 +159,7 @@ def _released(
     if work.plan.release is None or experts is None:
         return None, demonstrations
     place, kept = work.place, work.place.private / "remaining.npz"
-    if not work.charged(opened, ReleaseEvent):
+    if not work.charged(opened, work.plan.release.event):
         outcome = release_and_keep(
             experts,
             demonstrations,
@@ -199,9 +198,11 @@ def _charge_training(
 ) -> None:
     """Pay for all private steps before the first, unless this run has."""
     plan, declared = work.plan, demonstrations.declared
-    if plan.private is None or work.charged(opened, TrainingEvent):
+    if plan.private is None:
         return
     event = plan.private.event(plan.private_steps)
+    if work.charged(opened, event):
+        return
     held = accepted_assumptions(event, declared, accepted, opened.record.kind)
     facts: dict[str, Any] = {"accepted": list(held)}
     if plan.release is None:

@@ -1,0 +1,58 @@
+"""What a fit pays for: every run its own steps, whatever its seed."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from quorum_rl.budget import Ledger, read_ledger
+from quorum_rl.envs import get_world
+from quorum_rl.envs.params import with_params
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.population import Population
+from quorum_rl.fit import FitSettings, fit
+from quorum_rl.logs import Demonstrations, collect
+
+SETTINGS = FitSettings(method="dp-sgd", private_steps=2, sampling_rate=0.2, batch_size=8)
+
+
+@pytest.fixture(scope="module", name="demonstrations")
+def _demonstrations() -> Demonstrations:
+    """Forty experts, each with two short trajectories."""
+    rng = np.random.default_rng(0)
+    layer = Layer(
+        jnp.asarray(rng.normal(size=(40, 4, 2)), jnp.float32), jnp.zeros((40, 2), jnp.float32)
+    )
+    experts = Population(observation_size=4, action_count=2, network=(layer,))
+    world = get_world("CartPole")
+    return collect(
+        experts, world, with_params(world, time_limit=4), trajectories=2, minimum_experts=30
+    )[0]
+
+
+def test_a_second_run_with_the_same_seed_pays_again_and_is_refused_when_nothing_is_left(
+    demonstrations: Demonstrations, tmp_path: Path
+) -> None:
+    book = tmp_path / "ledger"
+    Ledger.create(book, epsilon=1.2, delta=1e-3)
+
+    def run(name: str) -> None:
+        fit(
+            demonstrations,
+            None,
+            epsilon=1.0,
+            delta=1e-3,
+            settings=SETTINGS,
+            folder=tmp_path / name,
+            ledger=book,
+            accepted=("one-expert-each",),
+            seed=7,
+            report=lambda _: None,
+        )
+
+    run("first")
+    with pytest.raises(QuorumError, match="over the ledger's budget"):
+        run("second")
+    assert len(read_ledger(book).charges) == 1
