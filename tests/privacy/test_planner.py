@@ -287,3 +287,18 @@ def test_a_number_that_makes_no_release_is_refused_in_one_sentence(
     text = str(caught.value)
     assert text.endswith(".")
     assert text.count(". ") == 0
+
+
+def test_a_plan_costs_what_it_claims_also_if_overflow_is_to_be_charged_at_less() -> None:
+    plan = plan_release(
+        experts=300,
+        actions=2,
+        p_min=0.02,
+        horizon=50,
+        epsilon=8.0,
+        delta=1e-3,
+        iterations=40,
+        objective="threshold",
+        overflow_epsilon=0.1,
+    )
+    assert total_delta([plan.event], plan.epsilon) <= plan.delta

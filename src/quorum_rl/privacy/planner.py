@@ -129,7 +129,7 @@ def plan_release(
         prefix_cap=min(horizon if prefix_cap is None else prefix_cap, horizon),
         epsilon=epsilon,
         delta=delta,
-        overflow_epsilon=epsilon if overflow_epsilon is None else overflow_epsilon,
+        overflow_epsilon=max(epsilon, overflow_epsilon or 0.0),  # never below its own claim
     )
     _check(setting, agreement, iterations)
     if mode == "paper":
