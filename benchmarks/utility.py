@@ -205,7 +205,13 @@ def main() -> None:
     population = load_population(given.experts)
     world = world_of(population, None)
     acting = smoothed(population, FLOOR)
-    log, experts = collect(acting, world, trajectories=given.trajectories, seed=0)
+    log, experts = collect(
+        acting,
+        world,
+        trajectories=given.trajectories,
+        minimum_experts=len(population) - 1,
+        seed=0,
+    )
     say(f"{len(population)} experts of {world.name}, {log.transition_count} transitions")
     learner = get_learner(given.learner, hidden_sizes=tuple(given.hidden))
     delta = 1 / len(population)

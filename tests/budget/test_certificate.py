@@ -168,6 +168,8 @@ def test_a_research_certificate_says_so(release: ReleaseEvent) -> None:
     repeated = certificate(replace(record, charges=(first, first)), delta=DELTA)
     assert "more than once, so the claim does not hold" in repeated.statement
     assert any("was used 2 times" in one for one in repeated.not_accounted)
+    assert repeated.epsilon == math.inf
+    assert "No finite ε can be claimed" in repeated.statement
 
 
 def test_mode_paper_shows_the_published_sum_and_why_it_is_not_valid(

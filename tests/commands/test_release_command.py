@@ -124,7 +124,7 @@ def test_nothing_says_how_many_experts_there_are(
     numbers = [set(re.findall(r"\b\d+\b", text)) for text in texts]
     assert "60" in numbers[0]  # the declared number is public
     for found in numbers:
-        assert not found & {str(experts), str(episodes)}
+        assert not found & {str(experts), str(experts - 1), str(episodes)}
 
 
 # Once, and then never again.
@@ -139,12 +139,29 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     )
     main(["ledger", "create", str(other.ledger), "--epsilon", "30", "--delta", "1e-3"])
     untouched = other.ledger.read_bytes()
-    for again in (other, other._replace(ledger=files.ledger)):
-        said = refused(*again.words())
-        assert files.marker.name in said
-        assert "collect new demonstrations" in said
-        assert not again.out.exists()
+    said = refused(*other.words())
+    assert files.marker.name in said
+    assert "under another ledger" in said
+    assert "collect new demonstrations" in said
+    assert not other.out.exists()
     assert other.ledger.read_bytes() == untouched
+    assert "once per pool" in refused(*other._replace(ledger=files.ledger).words())
+    assert files.marker.exists()
+
+
+def test_new_demonstrations_under_an_old_name_are_not_held_up_by_the_old_marker(
+    files: Files,
+) -> None:
+    main(files.words())
+    log = open_demonstrations(files.log)
+    fresh = replace(log.declared, identity="0" * 32)
+    save_demonstrations(replace(log, declared=fresh), files.log)
+    other = files._replace(
+        ledger=files.ledger.with_name("other.ledger"), out=files.out.with_name("other.parquet")
+    )
+    main(["ledger", "create", str(other.ledger), "--epsilon", "30", "--delta", "1e-3"])
+    main(other.words())
+    assert other.out.exists()
 
 
 def test_a_second_release_from_a_copy_is_refused_by_the_ledger(
@@ -349,7 +366,7 @@ def test_paper_mode_never_gets_a_certificate_that_holds(
     capsys.readouterr()
     main(["certificate", "show", str(files.ledger)])
     shown = capsys.readouterr().out
-    assert "Mode paper reproduces published work" in shown
+    assert "what came out is not certified" in shown
     assert "as published: epsilon = 20" in shown
     assert "mode paper" in refused("certificate", "verify", str(files.ledger))
 

@@ -115,7 +115,8 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
 
     `delta` is where ε is stated: the ledger's own unless given.
 
-    Guarantee: `epsilon` is never less than what was spent.
+    Guarantee: `epsilon` is never less than what was spent, and infinite where a pool was released
+    from more than once, for nobody knows what that cost.
 
     Raises:
         QuorumError: if neither the ledger nor the caller names a delta.
@@ -125,6 +126,8 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
     assert stated is not None  # spent_epsilon raised otherwise
     events = record.events
     modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
+    if _repeated_pools(record):
+        epsilon = math.inf
     trained = any(isinstance(event, TrainingEvent) for event in events)
     return Certificate(
         kind=record.kind,
@@ -157,7 +160,12 @@ def rounded_up(epsilon: float) -> str:
 def _statement(record: LedgerRecord, epsilon: float, delta: float, *, paper: bool) -> str:
     """The certificate in a few sentences."""
     sentences = []
-    if math.isfinite(epsilon):
+    if paper and math.isfinite(epsilon):
+        sentences.append(
+            f"Mode paper, for reproduction: what came out is not certified. With fresh draws its "
+            f"events would cost ε = {rounded_up(epsilon)} at δ = {delta:g}."
+        )
+    elif math.isfinite(epsilon):
         sentences.append(
             f"What came out is (ε = {rounded_up(epsilon)}, δ = {delta:g})-indistinguishable for "
             f"{record.relation}, under the assumptions named."
@@ -169,7 +177,7 @@ def _statement(record: LedgerRecord, epsilon: float, delta: float, *, paper: boo
     if record.kind == "research":
         sentences.append("This is a research ledger: its budget was not enforced.")
     if paper:
-        sentences.append(f"Mode paper reproduces published work; its claim {NOT_VALID}.")
+        sentences.append(f"The published claim {NOT_VALID}.")
     if _repeated_pools(record):
         sentences.append("A release pool was used more than once, so the claim does not hold.")
     return " ".join(sentences)

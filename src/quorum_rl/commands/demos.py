@@ -51,6 +51,8 @@ class Collect:
     """Act in this Gymnasium environment instead of the world; needs --horizon."""
     horizon: int | None = None
     """The time limit of the Gymnasium environment, which you declare."""
+    minimum_experts: int | None = None
+    """How many experts there are at least: a public fact that the guarantee will count on."""
     seed: int | None = None
     """For reproduction only: without it, chance comes from the operating system."""
     overwrite: bool = False
@@ -91,12 +93,20 @@ class Collect:
                 self.gymnasium,
                 trajectories=self.trajectories,
                 horizon=self.horizon,
+                minimum_experts=self.minimum_experts,
                 seed=self.seed,
             )
             return log
         world = world_of(population, self.world)
         params = with_params(world, **self.param)
-        log, _ = collect(acting, world, params, trajectories=self.trajectories, seed=self.seed)
+        log, _ = collect(
+            acting,
+            world,
+            params,
+            trajectories=self.trajectories,
+            minimum_experts=self.minimum_experts,
+            seed=self.seed,
+        )
         return log
 
 
@@ -144,6 +154,8 @@ class Import:
     """The time limit under which the experts acted: declared, never measured."""
     p_min: float | None = None
     """The floor under every probability of the policies that acted, if you promise one."""
+    minimum_experts: int | None = None
+    """How many experts there are at least: a public fact that the guarantee will count on."""
     early_truncation_is_public: bool = False
     """I promise that episodes truncated before the horizon followed a public rule."""
     overwrite: bool = False
@@ -163,6 +175,7 @@ class Import:
                 observation_size=self.observations,
                 horizon=self.horizon,
                 p_min=self.p_min,
+                minimum_experts=self.minimum_experts,
                 early_truncation_is_public=self.early_truncation_is_public,
             )
         if self.source.startswith(MINARI):

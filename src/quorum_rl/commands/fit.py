@@ -16,7 +16,7 @@ class Fit:
     Prints its plan before it spends. The same command goes on where an interrupted one stopped.
 
     Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
-    --folder runs/cartpole --accept one-expert-each
+    --minimum-experts 2999 --folder runs/cartpole --accept one-expert-each
     """
 
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
@@ -29,6 +29,8 @@ class Fit:
     """The cost of both stages together."""
     delta: float = tyro.MISSING
     """At this delta."""
+    minimum_experts: int | None = None
+    """How many experts there are at least, where the demonstrations do not declare it."""
     folder: Path = Path("runs/fit")
     """Where everything is written."""
     learner: Literal["cql", "bcq", "bc", "double-dqn"] = "cql"
@@ -70,6 +72,7 @@ class Fit:
                 experts,
                 epsilon=self.epsilon,
                 delta=self.delta,
+                minimum_experts=self.minimum_experts,
                 learner=self.learner,
                 settings=FitSettings(method=self.method),
                 folder=self.folder,

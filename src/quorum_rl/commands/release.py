@@ -1,9 +1,6 @@
 """`quorum release`: stage 1, from demonstrations and experts to published prefixes."""
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,7 +60,7 @@ class Release:
         from quorum_rl.privacy import event_to_json
         from quorum_rl.release import save_released
 
-        with Ledger.open(self.ledger) as ledger, _marked(self.demonstrations, ledger):
+        with Ledger.open(self.ledger) as ledger:
             released = self._released(plan, ledger)
             identity = ledger.record.identity
             facts = {"ledger": identity, **event_to_json(plan.event)}
@@ -81,9 +78,10 @@ class Release:
         demonstrations = open_demonstrations(self.demonstrations)
         experts = as_they_acted(load_population(self.experts), demonstrations)
         with Progress(console=console()) as bar:
-            task = bar.add_task("counting", total=plan.event.prefix_cap)
+            task = bar.add_task("counting", total=plan.event.prefix_cap, visible=False)
 
             def progress(steps: int, still_open: int) -> None:
+                bar.update(task, visible=True)
                 done = steps if still_open else plan.event.prefix_cap
                 bar.update(task, completed=done, description=f"{still_open} prefixes growing")
 
@@ -112,38 +110,6 @@ def _read_plan(path: Path) -> "ReleasePlan":
     return plan_from_json(facts)
 
 
-@contextmanager
-def _marked(demonstrations: Path, ledger: "Ledger") -> Iterator[None]:
-    """Leave a marker beside the demonstrations, so that no second ledger releases from them.
-
-    The ledger refuses a second release itself; this catches whoever opens another ledger.
-    """
-    marker = demonstrations.with_name(demonstrations.name + ".released")
-    record = ledger.record
-    charged = len(record.charges)
-    if record.kind == "research":
-        yield
-        return
-    try:
-        descriptor = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise QuorumError(
-            f"{str(demonstrations)!r} was released from already (see {marker.name!r}), and stage 1 "
-            "runs once: collect new demonstrations."
-        ) from error
-    except OSError as error:
-        raise QuorumError(f"{str(marker)!r} cannot be written: {error.strerror}.") from error
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"released under ledger {record.identity}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        yield
-    finally:
-        if len(ledger.record.charges) == charged:  # refused: nothing was touched
-            marker.unlink(missing_ok=True)
-
-
 def _show(released: "Released", out: Path) -> None:
     """What came out: outputs of the mechanism, so they may be shown."""
     import numpy as np
@@ -154,6 +120,7 @@ def _show(released: "Released", out: Path) -> None:
         return
     edges = np.unique(np.geomspace(1, int(lengths.max()) + 1, 9).round().astype(int))
     counts, edges = np.histogram(lengths, edges)
+    console().print("steps in a prefix, and how many have so many:")
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
-        console().print(f"{label:>9} steps  {'█' * round(BAR * count / counts.max())} {count}")
+        console().print(f"{label:>9}  {'█' * round(BAR * count / counts.max())} {count}")

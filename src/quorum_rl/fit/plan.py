@@ -111,7 +111,7 @@ def plan_fit(
     if declared.minimum_experts is None:
         raise QuorumError(
             "the demonstrations do not declare how many experts there are at least, which the "
-            "guarantee counts on: declare minimum_experts when collecting or importing."
+            "guarantee counts on: declare minimum_experts, here or when collecting."
         )
     if chosen.method == "dp-sgd" or not can_query:
         note = () if can_query else ("the experts cannot be queried, so nothing is released",)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +63,7 @@ def fit(
     *,
     epsilon: float,
     delta: float,
+    minimum_experts: int | None = None,
     learner: str | Learner = "cql",
     settings: FitSettings | None = None,
     folder: str | Path = "runs/fit",
@@ -75,6 +76,7 @@ def fit(
 ) -> Fitted:
     """Learn one policy from logged decisions, at a cost of at most (epsilon, delta).
 
+    `minimum_experts` declares how many experts there are at least, where the demonstrations do not.
     Prints its plan before it spends. The ledger is that of the experts (`ledger`), or a new one in
     `folder` with this budget. Without `experts` to query nothing is released, and every step is
     private. The same call goes on where an interrupted one stopped: with the same noise, and
@@ -96,6 +98,9 @@ def fit(
             "diagnostics_not_private=True."
         )
     made = get_learner(learner) if isinstance(learner, str) else learner
+    if minimum_experts is not None:
+        declared = replace(demonstrations.declared, minimum_experts=minimum_experts)
+        demonstrations = replace(demonstrations, declared=declared)
     plan = plan_fit(
         demonstrations.declared,
         made,
@@ -178,7 +183,7 @@ def _released(
     report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
     with np.load(kept) as columns:
         episodes = Episodes(**{name: columns[name] for name in Episodes._fields})
-    return released, Demonstrations(demonstrations.declared, demonstrations.columns, episodes)
+    return released, replace(demonstrations, episodes=episodes)
 
 
 def _kept_for_training(event: ReleaseEvent, demonstrations: Demonstrations) -> Demonstrations:

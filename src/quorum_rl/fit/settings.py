@@ -30,7 +30,7 @@ class FitSettings:
 
     method: Method = "selective"
     mode: Mode = "tight"
-    release_share: float = 0.5
+    release_share: float = 0.25
     private_share: float = 0.5
     private_steps: int | None = 2000
     noise_multiplier: float | None = None

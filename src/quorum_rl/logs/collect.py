@@ -44,8 +44,8 @@ def collect(
 ) -> tuple[Demonstrations, LoggedExperts]:
     """`trajectories` episodes of every expert in one common world, and the experts, now logged.
 
-    `minimum_experts` is declared with the logs. Whoever collects chose the experts, and so their
-    number: unless given it is one less than there are, so that taking one away stays covered.
+    `minimum_experts` is declared with the logs, a public fact that nobody counts here: how many
+    experts there are is private. A stage that needs it asks for it.
 
     Raises:
         QuorumError: if the experts and the world do not fit.
@@ -66,7 +66,7 @@ def collect(
         world=world.name,
         world_params=asdict(params),
         machine=this_machine(),
-        minimum_experts=_declared_minimum(experts, minimum_experts),
+        minimum_experts=minimum_experts,
         reproducible=seed is not None,
     )
     filled = _roll(experts, world, params, trajectories, horizon, seed)
@@ -211,7 +211,7 @@ def collect_from_gymnasium(
         smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
         machine=this_machine(),
-        minimum_experts=_declared_minimum(experts, minimum_experts),
+        minimum_experts=minimum_experts,
         reproducible=seed is not None,
     )
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -251,12 +251,6 @@ def _drawn_from(
     probabilities = policy(observations)
     check_floor(probabilities[None], [number], p_min)
     return drawn(probabilities, rng.random(len(observations)))
-
-
-def _declared_minimum(experts: UnloggedExperts, given: int | None) -> int | None:
-    if given is not None:
-        return given
-    return len(experts) - 1 if len(experts) > 2 else None
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:

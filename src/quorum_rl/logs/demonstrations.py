@@ -6,8 +6,9 @@ acted any more, is the true successor that a learner needs to bootstrap from a t
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -110,7 +111,8 @@ class Demonstrations:
     type, together with a ledger.
 
     Experts are addressed by position (0 … expert_count - 1), episodes and transitions by their
-    number within this view. Arrays are read-only and may be backed by a file.
+    number within this view. Arrays are read-only and may be backed by a file: `source`, beside
+    which a release leaves its marker.
 
     Raises:
         QuorumError: if the episodes do not fit the columns or what was declared.
@@ -119,6 +121,7 @@ class Demonstrations:
     declared: Declared
     columns: Columns
     episodes: Episodes
+    source: Path | None = None
 
     def __post_init__(self) -> None:
         _check_shape(self.declared, self.columns)
@@ -219,7 +222,7 @@ class Demonstrations:
 
     def select(self, episodes: npt.ArrayLike) -> "Demonstrations":
         """A view of some episodes, given as ascending numbers or a mask; no data is copied."""
-        return Demonstrations(self.declared, self.columns, self.episodes.chosen(episodes))
+        return replace(self, episodes=self.episodes.chosen(episodes))
 
     def compacted(self) -> "Demonstrations":
         """The same episodes, one after the other, in columns that hold nothing else.
@@ -241,10 +244,10 @@ class Demonstrations:
         step = np.repeat(self.episodes.first_step - first_step, length) + np.arange(steps)
         shift = np.repeat(self.episodes.first_state - first_state, length + 1)
         state = shift + np.arange(steps + len(self))
-        return Demonstrations(
-            self.declared,
-            Columns(observations[state], actions[step], rewards[step]),
-            self.episodes._replace(first_state=first_state, first_step=first_step),
+        return replace(
+            self,
+            columns=Columns(observations[state], actions[step], rewards[step]),
+            episodes=self.episodes._replace(first_state=first_state, first_step=first_step),
         )
 
 

@@ -6,7 +6,7 @@ reads only the offsets, however long it is. Any Arrow reader opens it as a table
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,8 @@ def open_demonstrations(path: str | Path) -> Demonstrations:
                 raise _not_ours(path, "it has other contents")
             batch = reader.get_batch(0)
         batch.validate()
-        return _demonstrations(batch, declared_from_json(metadata))
+        found = _demonstrations(batch, declared_from_json(metadata))
+        return replace(found, source=Path(path).resolve())
     except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
         raise _not_ours(path, str(error)) from error
     except QuorumError as error:

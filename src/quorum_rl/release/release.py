@@ -5,7 +5,7 @@ out: not who was drawn, how often, how many were tested or how near they came.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
@@ -23,6 +23,7 @@ from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
 from quorum_rl.release.drawing import Drawn, draw_as_published, draw_fresh
+from quorum_rl.release.marker import marked
 from quorum_rl.release.mechanism import Integers, Progress, released_lengths
 from quorum_rl.release.noise import Noise
 from quorum_rl.types import Released
@@ -108,7 +109,8 @@ def release_and_keep(
     _check_identities(experts, demonstrations)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(accepted)}
     facts["training_minimum"] = minimum
-    ledger.charge(event, run=options.get("run", "release"), facts=facts)
+    with marked(demonstrations.source, declared.identity, ledger):
+        ledger.charge(event, run=options.get("run", "release"), facts=facts)
     _mark(ledger, entropy, declared)
     if event.mode == "paper":
         drawn = draw_as_published(demonstrations, event.iterations, entropy)
@@ -173,7 +175,7 @@ def unreleased(log: Demonstrations, drawn: Drawn, lengths: Integers) -> Demonstr
         first_step=episodes.first_step + gone,
         length=episodes.length - gone,
     )
-    return Demonstrations(log.declared, log.columns, tails.chosen(tails.length > 0))
+    return replace(log, episodes=tails.chosen(tails.length > 0))
 
 
 def _mark(ledger: Ledger, source: Entropy, declared: Declared) -> None:
