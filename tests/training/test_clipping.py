@@ -62,7 +62,6 @@ def test_the_sum_is_that_of_jax_privacy_and_of_vmapped_gradients(
 ) -> None:
     learner = kind(hidden_sizes=(16, 12))
     params, target = nets(learner)
-    # With four transitions the outer layers are thin enough for gradients of their own.
     batch = transitions(3, EXPERTS, per_expert)
     keys, present = keys_for(batch), jnp.arange(EXPERTS) != 2
     gone = jax.tree.map(lambda field: field[present], (batch, keys))

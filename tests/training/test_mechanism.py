@@ -345,3 +345,8 @@ def test_the_usual_draw_fits_one_micro_batch() -> None:
         assert stats.binom(experts, rate).sf(size) < 0.05
         assert size <= experts * rate + 2 * np.sqrt(experts * rate) + 8
     assert default_micro_batch(10**6, 0.5) == 1024
+
+
+def test_with_many_transitions_an_expert_several_small_micro_batches_waste_less() -> None:
+    assert default_micro_batch(3000, 64 / 3000, 16) == 8
+    assert default_micro_batch(3000, 512 / 3000, 16) == 24

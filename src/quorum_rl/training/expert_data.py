@@ -61,12 +61,14 @@ def transitions_of(data: ExpertData, experts: Array, key: Array, per_expert: int
     Shapes: `experts` (b,); every field (b, per_expert, …).
     """
 
-    def numbers(expert: Array) -> Array:
-        first, end = data.offsets[expert], data.offsets[expert + 1]
-        own_key = jax.random.fold_in(key, expert)
-        return jax.random.randint(own_key, (per_expert,), first, end, data.offsets.dtype)
+    def bits(expert: Array) -> Array:
+        return jax.random.bits(jax.random.fold_in(key, expert), (per_expert,), jnp.uint32)
 
-    return at(data.transitions, jax.vmap(numbers)(experts))
+    first, end = data.offsets[experts], data.offsets[experts + 1]
+    # The remainder favours an expert's first transitions by at most its count over 2³², which
+    # nobody will notice; `jax.random.randint` favours them by less and takes three times as long.
+    within = jax.vmap(bits)(experts) % (end - first).astype(jnp.uint32)[:, None]
+    return at(data.transitions, first[:, None] + within.astype(first.dtype))
 
 
 def flat_transitions(released: Released) -> Transition:

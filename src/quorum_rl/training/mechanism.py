@@ -107,9 +107,20 @@ class PrivateStep:
         )
 
 
-def default_micro_batch(experts_declared: int, sampling_rate: float) -> int:
-    """Enough for what is usually drawn of that many experts, so that a step is one micro-batch."""
+def default_micro_batch(
+    experts_declared: int, sampling_rate: float, transitions_per_expert: int = 1
+) -> int:
+    """The micro-batch that wastes least, for what is drawn of that many experts.
+
+    One for all that are usually drawn (two deviations above the mean) wastes 2√mean experts on
+    padding. Several of size r waste r/2 experts and, on a CPU, the time of about ten transitions
+    for each of mean/r; the best r is √(20 mean / transitions per expert), and with more than five
+    transitions an expert it wastes less. An accelerator is idle in small ones.
+    """
     mean = experts_declared * sampling_rate
+    if transitions_per_expert > 5 and jax.default_backend() == "cpu":
+        best = math.sqrt(20 * mean / transitions_per_expert)
+        return max(8, 8 * round(best / 8))
     usual = mean + 2 * math.sqrt(mean * (1 - sampling_rate))
     return min(8 * math.ceil(usual / 8), LARGEST_MICRO_BATCH)
 
