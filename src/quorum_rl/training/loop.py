@@ -7,6 +7,7 @@ every step's randomness follows from the run's keys and the step's number alone.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ STEPS_AT_ONCE: Final = 250
 class Standing:
     """Where some runs stand; every leaf has a first axis of runs.
 
-    `optimisers` has the state of the one for plain and of the one for private steps.
+    `optimisers` has the state of the one for plain and of the one for private steps. `step` is how
+    far into the schedule the runs are, places with nothing to do included.
 
     Parameters that private steps have touched are as private as the ledger says they are.
     """
@@ -44,7 +46,12 @@ class Standing:
 
 def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -> Standing:
     """Runs before their first step. `runs` are stacked."""
+    standing: Standing = _beginning(recipe, observation_size, action_count)(runs)
+    return standing
 
+
+@lru_cache(maxsize=16)
+def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Callable[..., Standing]:
     def one(run: Run) -> Standing:
         key = jax.random.fold_in(_key(run.public_key), 0)
         params = recipe.learner.init(key, observation_size, action_count)
@@ -56,8 +63,7 @@ def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -
             step=jnp.zeros((), jnp.int32),
         )
 
-    standing: Standing = jax.jit(jax.vmap(one))(runs)
-    return standing
+    return jax.jit(jax.vmap(one))
 
 
 def train(
@@ -77,7 +83,8 @@ def train(
     of step for every run, and keeps one.
 
     `after_chunk` sees where the runs stand and how many steps are done; it may save that, evaluate
-    it, or stop the training by returning True.
+    it, or stop the training by returning True. The next chunk takes its arrays over: copy what you
+    keep. So it does with `standing`.
 
     Guarantee: if the ledger was charged for the schedule's private steps, and the noise keys are
     fresh and secret, every standing is private at that cost as far as `private` is concerned.
@@ -87,6 +94,9 @@ def train(
         QuorumError: if a kind of step has no data, or parameters stop being numbers.
     """
     _check_data(recipe, schedule, private, plain)
+    # Data that no step may read does not enter the program at all.
+    private = private if (schedule == Kind.PRIVATE).any() else None
+    plain = plain if (schedule == Kind.PLAIN).any() else None
     done = int(np.asarray(standing.step)[0])
     while done < len(schedule):
         chunk = schedule[done : done + steps_at_once]
@@ -94,6 +104,8 @@ def train(
         filled[: len(chunk)] = chunk
         standing = _compiled(recipe)(standing, runs, filled, private, plain)
         done += len(chunk)
+        # Not counted within: padding, and what one of the runs skips, must not shift the others.
+        standing = replace(standing, step=jnp.full_like(standing.step, done))
         if not _finite(standing.params):
             raise QuorumError(
                 f"the parameters stopped being numbers before step {done}: lower the learning rate "
@@ -122,7 +134,7 @@ def _compiled(recipe: Recipe) -> Callable[..., Standing]:
     ) -> Standing:
         def step(standing: Standing, kind: Array) -> tuple[Standing, None]:
             ways: tuple[Callable[[], Standing], ...] = (
-                lambda: standing,
+                lambda: replace(standing, step=standing.step + 1),
                 lambda: _stepped(recipe, standing, runs, None, plain),
                 lambda: _stepped(recipe, standing, runs, private, None),
             )
