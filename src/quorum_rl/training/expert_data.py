@@ -66,7 +66,7 @@ def transitions_of(data: ExpertData, experts: Array, key: Array, per_expert: int
 
     first, end = data.offsets[experts], data.offsets[experts + 1]
     # The remainder favours an expert's first transitions by at most its count over 2³², which
-    # nobody will notice; `jax.random.randint` favours them by less and takes three times as long.
+    # nobody will notice; `jax.random.randint` takes 1.1 to 1.6 times as long.
     within = jax.vmap(bits)(experts) % (end - first).astype(jnp.uint32)[:, None]
     return at(data.transitions, first[:, None] + within.astype(first.dtype))
 
