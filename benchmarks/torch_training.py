@@ -78,8 +78,8 @@ def network() -> nn.Sequential:
 
 def opacus_step() -> Step:
     """A private step of CQL, one transition an expert; the draw is fixed, its time not counted."""
-    from opacus import GradSampleModule  # type: ignore[import-not-found]
-    from opacus.optimizers import DPOptimizer  # type: ignore[import-not-found]
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
 
     values, target = GradSampleModule(network()), network()
     optimiser = DPOptimizer(

@@ -8,11 +8,14 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from quorum_rl import __version__
 
 AXIS = "experts"
 DETERMINISTIC = "xla_gpu_deterministic_ops"
@@ -44,9 +47,20 @@ def _cores() -> int:
 
 
 def this_machine() -> str:
-    """What decides how this process rounds: processor and JAX version, in words."""
-    kind = jax.devices()[0].device_kind
-    return f"{jax.default_backend()} {kind} {platform.machine()}, jax {jax.__version__}"
+    """What decides how this process rounds, in words: processor, JAX version and our own."""
+    backend = jax.default_backend()
+    kind = _cpu_model() if backend == "cpu" else jax.devices()[0].device_kind
+    return f"{backend} {kind}, jax {jax.__version__}, quorum {__version__}"
+
+
+def _cpu_model() -> str:
+    """The processor's own name where the system tells it, else its family."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def mesh() -> Mesh:

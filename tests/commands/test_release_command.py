@@ -14,7 +14,7 @@ import pytest
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import main
-from quorum_rl.experts import load_population
+from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.release import read_released
 
@@ -139,14 +139,35 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     )
     main(["ledger", "create", str(other.ledger), "--epsilon", "30", "--delta", "1e-3"])
     untouched = other.ledger.read_bytes()
-    said = refused(*other.words())
-    assert files.marker.name in said
-    assert "under another ledger" in said
-    assert "collect new demonstrations" in said
+    assert "released from already" in refused(*other.words())
+    assert "once per pool" in refused(*other._replace(ledger=files.ledger).words())
     assert not other.out.exists()
     assert other.ledger.read_bytes() == untouched
-    assert "once per pool" in refused(*other._replace(ledger=files.ledger).words())
-    assert files.marker.exists()
+    files.marker.write_text("torn")  # what cannot be read counts as used
+    assert "released from already" in refused(*other.words())
+
+
+def test_a_ledger_restored_from_an_older_copy_does_not_release_again(
+    files: Files, refused: Refused
+) -> None:
+    before = files.ledger.read_bytes()
+    main(files.words())
+    files.ledger.write_bytes(before)
+    again = files._replace(out=files.out.with_name("again.parquet"))
+    assert "released from already" in refused(*again.words())
+    assert files.ledger.read_bytes() == before
+
+
+def test_other_experts_than_those_who_acted_are_refused(
+    files: Files, refused: Refused, tmp_path: Path
+) -> None:
+    """Same world, same floor, same shapes: only the random identity tells them apart."""
+    others = replace(load_population(files.experts), identity="0" * 32)
+    save_population(others, tmp_path / "others.safetensors")
+    said = refused(*files._replace(experts=tmp_path / "others.safetensors").words())
+    assert "not the experts who acted" in said
+    assert not files.out.exists()
+    assert not files.marker.exists()
 
 
 def test_new_demonstrations_under_an_old_name_are_not_held_up_by_the_old_marker(
@@ -351,6 +372,7 @@ def test_random_stopping_needs_no_word_about_a_floor(
     assumed = {found["name"] for found in json.loads(capsys.readouterr().out)["assumptions"]}
     assert assumed == {
         "logs-from-queried-policies",
+        "independent-trajectories",
         "common-world",
         "public-ends",
         "one-expert-each",
@@ -379,7 +401,8 @@ def test_a_research_ledger_refuses_nothing_and_says_so(
     words = [word for word in research.words() if word not in ("--accept", "one-expert-each")]
     main(words)
     main([*words, "--overwrite"])
-    assert not files.marker.exists()
+    fresh = files._replace(out=files.out.with_name("production.parquet"))
+    assert "released from already" in refused(*fresh.words())  # research used the pool up
     assert "delta" in refused("certificate", "show", str(research.ledger))
     capsys.readouterr()
     main(["certificate", "show", str(research.ledger), "--delta", "1e-3"])

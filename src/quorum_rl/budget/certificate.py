@@ -31,6 +31,12 @@ _ASSUMPTIONS: Final[tuple[tuple[str, str, Callable[[Event], bool]], ...]] = (
         _is_release,
     ),
     (
+        "independent-trajectories",
+        "trajectories were drawn independently of one another, and how many there are and in which "
+        "order does not depend on what is in them",
+        _is_release,
+    ),
+    (
         "common-world",
         "start states and dynamics are common to all experts and not themselves secret: released "
         "prefixes contain raw states",
@@ -116,7 +122,7 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
     `delta` is where ε is stated: the ledger's own unless given.
 
     Guarantee: `epsilon` is never less than what was spent, and infinite where a pool was released
-    from more than once, for nobody knows what that cost.
+    from more than once or mode `paper` was used, for nobody knows what that cost.
 
     Raises:
         QuorumError: if neither the ledger nor the caller names a delta.
@@ -126,15 +132,14 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
     assert stated is not None  # spent_epsilon raised otherwise
     events = record.events
     modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
-    if _repeated_pools(record):
-        epsilon = math.inf
+    certified = epsilon if not (_repeated_pools(record) or "paper" in modes) else math.inf
     trained = any(isinstance(event, TrainingEvent) for event in events)
     return Certificate(
         kind=record.kind,
         identity=record.identity,
         relation=record.relation,
         modes=tuple(modes),
-        epsilon=float(rounded_up(epsilon)),
+        epsilon=float(rounded_up(certified)),
         delta=stated,
         budget_epsilon=record.epsilon,
         budget_delta=record.delta,
@@ -160,7 +165,9 @@ def rounded_up(epsilon: float) -> str:
 def _statement(record: LedgerRecord, epsilon: float, delta: float, *, paper: bool) -> str:
     """The certificate in a few sentences."""
     sentences = []
-    if paper and math.isfinite(epsilon):
+    if _repeated_pools(record):
+        sentences.append(f"No finite ε can be claimed at δ = {delta:g}.")
+    elif paper and math.isfinite(epsilon):
         sentences.append(
             f"Mode paper, for reproduction: what came out is not certified. With fresh draws its "
             f"events would cost ε = {rounded_up(epsilon)} at δ = {delta:g}."

@@ -53,6 +53,9 @@ class Release:
         from quorum_rl.devices import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
+        for other in (self.demonstrations, self.experts, self.plan, self.ledger):
+            if self.out.resolve() == other.resolve():
+                raise QuorumError(f"--out is {str(other)!r} itself: give another name.")
         check_seed(self.seed)
         plan = _read_plan(self.plan)
         prepare()

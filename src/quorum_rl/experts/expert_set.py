@@ -8,9 +8,11 @@ Three types say where in the flow a set stands:
   them now would query policies that did not act, and the guarantee of the release would be void.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -118,7 +120,8 @@ class UnloggedExperts(ABC):
     """Experts that have not acted yet: the base of every set that a user makes.
 
     A subclass gives `__len__` and `probabilities_of`, and passes what its policies answer through
-    `checked_probabilities`.
+    `checked_probabilities`. `identity` is random; logs keep that of the experts who made them, and
+    a saved population keeps its own.
 
     Raises:
         QuorumError: if there are fewer than two actions, or the declared floor is out of range.
@@ -127,6 +130,7 @@ class UnloggedExperts(ABC):
     observation_size: int
     action_count: int
     p_min: float = 0.0  # 0.0: nothing is promised
+    identity: str = field(default_factory=partial(secrets.token_hex, 16), repr=False)
 
     def __post_init__(self) -> None:
         if self.observation_size < 1:
@@ -232,6 +236,10 @@ class LoggedExperts:
     @property
     def p_min(self) -> float:
         return self.generated_by.p_min
+
+    @property
+    def identity(self) -> str:
+        return self.generated_by.identity
 
     def __len__(self) -> int:
         return len(self.generated_by)

@@ -131,4 +131,5 @@ def smoothed_by(rule: Rule, experts: UnloggedExperts, p_min: float) -> SmoothedE
         observation_size=experts.observation_size,
         action_count=experts.action_count,
         p_min=checked_floor(p_min, experts.action_count),
+        identity=experts.identity,
     )

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import reprlib
+import secrets
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def save_population(
         "observation_size": population.observation_size,
         "action_count": population.action_count,
         "p_min": population.p_min,
+        "identity": secrets.token_hex(16) if half_precision else population.identity,
         "origin": dict(population.origin),
     }
     write_tensors(tensors, path, {HEADER_KEY: json.dumps(header)})
@@ -81,13 +83,16 @@ def load_population(path: str | Path) -> Population:
             )
         inputs = whole_number(header, "observation_size", least=1)
         actions = whole_number(header, "action_count", least=2)
-        origin = header["origin"]
+        origin, identity = header["origin"], header.get("identity", secrets.token_hex(16))
         if not isinstance(origin, dict):
             raise ValueError("its origin is not an object of names and values")
+        if not isinstance(identity, str):
+            raise ValueError("its identity is not a text")
         return Population(
             observation_size=inputs,
             action_count=actions,
             p_min=_floor(header["p_min"], actions),
+            identity=identity,
             network=_network(tensors, inputs, actions),
             origin=origin,
         )

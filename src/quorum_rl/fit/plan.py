@@ -32,6 +32,9 @@ class FitPlan:
 
     Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
     (mode `tight`).
+
+    Raises:
+        QuorumError: for a number out of its range, before anything is spent.
     """
 
     settings: FitSettings
@@ -43,6 +46,9 @@ class FitPlan:
     private_steps: int
     plain_steps: int
     notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _ = self.recipe  # refuses what training would refuse when the release is paid for
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -108,6 +114,10 @@ def plan_fit(
     chosen = settings or FitSettings()
     if chosen.method == "non-private":
         return _without_privacy(chosen, learner, epsilon, delta)
+    if not 0 < epsilon < math.inf:
+        raise QuorumError(f"epsilon is {epsilon}: give a positive number.")
+    if not 0 < delta < 1:
+        raise QuorumError(f"delta is {delta}: give a number between 0 and 1.")
     if declared.minimum_experts is None:
         raise QuorumError(
             "the demonstrations do not declare how many experts there are at least, which the "
@@ -170,27 +180,20 @@ def _selectively(
     epsilon, delta = budget
     share = settings.release_share
     release = _release(settings, declared, (share * epsilon, RELEASE_DELTA_SHARE * delta), epsilon)
-    if not release.feasible:
-        whole = _release(settings, declared, budget, epsilon)
-        if not whole.feasible:
-            note = "nothing could be released even with all of epsilon, so every step is private"
-            return _privately(settings, learner, declared, budget, (note,))
-    both = _privately(settings, learner, declared, budget, (), release)
-    noise = _noise_to_signal(both, declared)
-    if release.feasible and noise <= MOST_NOISE:
-        return both
-    note = (
-        f"private steps would be mostly noise ({noise:.0f} times the largest gradient), so the "
-        "release gets all of epsilon"
-    )
-    return replace(
-        both,
-        release=_release(settings, declared, budget, epsilon),
-        private=None,
-        private_steps=0,
-        plain_steps=settings.release_only_steps,
-        notes=(note,),
-    )
+    if release.feasible:
+        both = _privately(settings, learner, declared, budget, (), release)
+        noise = _noise_to_signal(both, declared)
+        if noise <= MOST_NOISE:
+            return both
+        why = f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
+    else:
+        why = f"nothing could be released with {share:g} of epsilon"
+    whole = _release(settings, declared, budget, epsilon)
+    if not whole.feasible:
+        note = "nothing could be released even with all of epsilon, so every step is private"
+        return _privately(settings, learner, declared, budget, (note,))
+    plan = _without_privacy(settings, learner, epsilon, delta)
+    return replace(plan, release=whole, notes=(f"{why}, so the release gets all of epsilon",))
 
 
 def _as_published(
@@ -199,15 +202,16 @@ def _as_published(
     """The paper's split and calibration: q = p·b/m over all steps, sums of both stages."""
     epsilon, delta = budget
     share, probability = settings.release_share, settings.private_share
+    if settings.private_steps is None:
+        raise QuorumError("private_steps is open: mode paper needs it, so give a number.")
     release = _release(settings, declared, (share * epsilon, PAPER_DELTA_SHARE * delta), epsilon)
-    total = round((settings.private_steps or 0) / probability)
-    if share >= 1 or total == 0:
+    if share >= 1:
         plan = _without_privacy(settings, learner, epsilon, delta)
         return replace(plan, release=release, notes=())
-    rate = settings.sampling_rate
+    plain = steps_at_share(settings.private_steps, probability)
     multiplier = settings.noise_multiplier or noise_multiplier_for(
-        steps=total,
-        sampling_rate=probability * rate,
+        steps=settings.private_steps + plain,
+        sampling_rate=probability * settings.sampling_rate,
         epsilon=(1 - share) * epsilon,
         delta=(1 - PAPER_DELTA_SHARE) * delta,
     )
@@ -218,9 +222,19 @@ def _as_published(
         delta=delta,
         release=release,
         private=_step(settings, declared, multiplier),
-        private_steps=total - steps_at_share(settings.private_steps or 0, probability),
-        plain_steps=steps_at_share(settings.private_steps or 0, probability),
+        private_steps=settings.private_steps,
+        plain_steps=plain,
         notes=("mode paper: the published accounting, whose claim does not hold",),
+    )
+
+
+def published_budget(plan: FitPlan) -> Budget:
+    """What mode paper claims for the training of a plan: the release's part taken off."""
+    if plan.release is None:
+        return plan.epsilon, plan.delta
+    return (
+        (1 - plan.settings.release_share) * plan.epsilon,
+        (1 - PAPER_DELTA_SHARE) * plan.delta,
     )
 
 
@@ -284,7 +298,9 @@ def _step(settings: FitSettings, declared: Declared, multiplier: float) -> Priva
         clip_norm=settings.clip_norm,
         noise_multiplier=multiplier,
         expected_batch=settings.sampling_rate * declared.minimum_experts,
-        micro_batch=default_micro_batch(declared.minimum_experts, settings.sampling_rate),
+        micro_batch=default_micro_batch(
+            declared.minimum_experts, settings.sampling_rate, settings.transitions_per_expert
+        ),
         transitions_per_expert=settings.transitions_per_expert,
         normalised=settings.normalised,
     )

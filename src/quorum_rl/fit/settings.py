@@ -25,12 +25,12 @@ class FitSettings:
       `pool_limit` are the planner's; see `privacy.plan_release`.
 
     Raises:
-        QuorumError: for a share outside (0, 1].
+        QuorumError: for a share outside (0, 1], a learning rate that is not positive, or no steps.
     """
 
     method: Method = "selective"
     mode: Mode = "tight"
-    release_share: float = 0.25
+    release_share: float = 0.5
     private_share: float = 0.5
     private_steps: int | None = 2000
     noise_multiplier: float | None = None
@@ -59,5 +59,11 @@ class FitSettings:
             raise QuorumError(
                 f"the method is {self.method!r}: choose selective, dp-sgd or non-private."
             )
-        if self.release_only_steps < 1:
-            raise QuorumError(f"release_only_steps is {self.release_only_steps}: give at least 1.")
+        for name in ("learning_rate", "private_learning_rate"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise QuorumError(f"{name} is {value}: give a positive number.")
+        for name in ("private_steps", "release_only_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise QuorumError(f"{name} is {value}: give at least 1.")

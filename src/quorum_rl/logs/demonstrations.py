@@ -35,6 +35,7 @@ class Declared:
     policies while they acted, None where that was not us: elsewhere they may round otherwise.
     `reproducible` marks logs drawn from a fixed seed: whoever knows it can draw them again.
     `minimum_experts` is how many experts there are at least, which the guarantee counts on.
+    `experts_identity` is the random identity of the set of experts who acted, None if unknown.
     `identity` is random and names this log in ledgers; copies of the log keep it.
 
     Raises:
@@ -52,6 +53,7 @@ class Declared:
     early_truncation_is_public: bool = False
     machine: str | None = None
     minimum_experts: int | None = None
+    experts_identity: str | None = None
     reproducible: bool = False
     identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
 

@@ -1,10 +1,12 @@
-"""A marker beside a file of demonstrations: which ledger their release pool was charged to.
+"""A marker beside a file of demonstrations: that their release pool was used, and by which ledger.
 
-A ledger refuses to release twice from one log by itself. The marker catches whoever opens a second
-ledger for the same experts, or lets a run make one of its own.
+A ledger refuses to release twice from one log by itself. The marker catches what it cannot see: a
+second ledger for the same experts, a run that makes one of its own, a ledger restored from an older
+copy. Where the log has no file, this process remembers.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,46 +14,85 @@ from typing import Final
 
 from quorum_rl.budget import Ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
 
 SUFFIX: Final = ".released"
+
+_used_without_file: set[str] = set()
 
 
 @contextmanager
 def marked(source: Path | None, identity: str, ledger: Ledger) -> Iterator[None]:
-    """Mark the log of that identity as released under this ledger, unless the block is refused.
+    """Mark the log of that identity as released, unless the block is refused a charge.
 
-    For production ledgers and logs that came from a file; otherwise this does nothing. A marker of
-    another log, which the file held before, is replaced.
+    A research ledger leaves its mark too, and is refused by none. A marker of another log, which
+    the file held before, is replaced.
 
     Raises:
-        QuorumError: if it was released under another ledger.
+        QuorumError: if the log was released from before.
     """
     record = ledger.record
-    if source is None or record.kind == "research":
-        yield
-        return
-    marker = source.with_name(source.name + SUFFIX)
-    earlier = _read(marker)
-    if earlier.get("log") == identity and earlier.get("ledger") != record.identity:
-        raise QuorumError(
-            f"{str(source)!r} was released from already, under another ledger (see "
-            f"{marker.name!r}), and stage 1 runs once: collect new demonstrations."
-        )
-    with replacing(marker) as temporary:
-        temporary.write_text(json.dumps({"log": identity, "ledger": record.identity}) + "\n")
     charged = len(record.charges)
+    known = _used(source, identity)
+    # A ledger that knows of it refuses by itself, and says more.
+    if known and record.kind == "production" and record.used_pool(identity) is None:
+        raise QuorumError(
+            f"{'these demonstrations were' if source is None else f'{str(source)!r} was'} released "
+            "from already, and stage 1 runs once: collect new demonstrations."
+        )
+    if not known:
+        _mark(source, identity, record.identity)
     try:
         yield
     finally:
-        if len(ledger.record.charges) == charged and earlier.get("log") != identity:
-            marker.unlink(missing_ok=True)  # refused: nothing was touched
+        if not known and len(ledger.record.charges) == charged:  # refused: nothing was touched
+            _unmark(source, identity)
 
 
-def _read(marker: Path) -> dict[str, str]:
-    """What a marker says; nothing if there is none, or something else has its name."""
+def _used(source: Path | None, identity: str) -> bool:
+    """Whether the log was released from; a marker that cannot be read counts."""
+    if source is None:
+        return identity in _used_without_file
+    marker = _beside(source)
     try:
         found = json.loads(marker.read_text())
+        return not (isinstance(found, dict) and found.get("log", identity) != identity)
+    except FileNotFoundError:
+        return False
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return True
+
+
+def _mark(source: Path | None, identity: str, ledger: str) -> None:
+    if source is None:
+        _used_without_file.add(identity)
+        return
+    marker = _beside(source)
+    marker.unlink(missing_ok=True)  # it is of another log
+    try:
+        descriptor = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise QuorumError(
+            f"somebody else is releasing from {str(source)!r}: wait until that ends."
+        ) from error
+    except OSError as error:
+        raise QuorumError(f"{str(marker)!r} cannot be written: {error.strerror}.") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(json.dumps({"log": identity, "ledger": ledger}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(marker.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _unmark(source: Path | None, identity: str) -> None:
+    if source is None:
+        _used_without_file.discard(identity)
+    else:
+        _beside(source).unlink(missing_ok=True)
+
+
+def _beside(source: Path) -> Path:
+    return source.with_name(source.name + SUFFIX)

@@ -29,8 +29,10 @@ from quorum_rl.release.noise import Noise
 from quorum_rl.types import Released
 
 ROUNDS_ALIKE: Final = "rounds-alike"
+QUERIED: Final = "logs-from-queried-policies"
 OURS_BY_MAKING: Final = {  # true of logs that our own collecting made
-    "logs-from-queried-policies",
+    QUERIED,
+    "independent-trajectories",
     "common-world",
     "floor-everywhere",
     "public-ends",
@@ -99,12 +101,15 @@ def release_and_keep(
     """
     event, declared = plan.event, demonstrations.declared
     minimum = options.get("training_minimum", 1)
+    _check_options(options)
+    _check_acted(experts, declared, options.get("accepted", ()))
     accepted = accepted_assumptions(
-        event, declared, options.get("accepted", ()), ledger.record.kind
+        event,
+        options.get("accepted", ()),
+        ledger.record.kind,
+        by_making=made_by(experts, declared),
     )
     entropy = options.get("entropy", OsEntropy())
-    _check_options(options)
-    _check_acted(experts, declared)
     _check_declared(event, declared, experts, accepted)
     _check_identities(experts, demonstrations)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(accepted)}
@@ -185,10 +190,19 @@ def _mark(ledger: Ledger, source: Entropy, declared: Declared) -> None:
         ledger.mark(REPRODUCIBLE_LOGS)
 
 
+def made_by(experts: LoggedExperts | None, declared: Declared) -> bool:
+    """Whether we let just these experts act, and wrote down what they did."""
+    return (
+        experts is not None
+        and declared.machine is not None
+        and declared.experts_identity == experts.identity
+    )
+
+
 def accepted_assumptions(
-    event: Event, declared: Declared, accepted: Sequence[str], kind: Kind
+    event: Event, accepted: Sequence[str], kind: Kind, *, by_making: bool
 ) -> tuple[str, ...]:
-    """All assumptions that are accepted, those included that hold because we let the experts act.
+    """All assumptions that are accepted, those included that hold because we made the logs.
 
     Raises:
         QuorumError: if one is missing, unless the ledger is for research.
@@ -197,7 +211,7 @@ def accepted_assumptions(
     for name in accepted:
         if name not in known:
             raise unknown_name("assumption", name, known)
-    held = set(accepted) | (OURS_BY_MAKING if declared.machine is not None else set())
+    held = set(accepted) | (OURS_BY_MAKING if by_making else set())
     missing = [name for name in needed_assumptions(event) if name not in held]
     if missing and kind == "production":
         raise QuorumError(
@@ -209,19 +223,27 @@ def accepted_assumptions(
 
 
 def _check_options(options: ReleaseOptions) -> None:
-    """Before the charge: a mistyped number should not cost the pool."""
+    """Before the charge: a mistyped option should not cost the pool."""
+    for unknown in options.keys() - ReleaseOptions.__annotations__.keys():
+        raise unknown_name("option of a release", unknown, ReleaseOptions.__annotations__)
     for name, least in (("training_minimum", 0), ("experts_at_once", 1), ("rows_at_once", 1)):
         value = options.get(name, least)
         if not isinstance(value, int) or value < least:
             raise QuorumError(f"{name} is {value!r}: give a whole number, {least} or more.")
 
 
-def _check_acted(experts: LoggedExperts, declared: Declared) -> None:
+def _check_acted(experts: LoggedExperts, declared: Declared, accepted: Sequence[str]) -> None:
     """The queried policies must be those that acted, smoothed as they were then."""
     if not isinstance(experts, LoggedExperts):
         raise QuorumError(
             f"a release was given a {type(experts).__name__}: give the LoggedExperts that "
             "collecting returned, because a policy changed since then did not act."
+        )
+    if declared.experts_identity not in (None, experts.identity) and QUERIED not in accepted:
+        raise QuorumError(
+            f"these are not the experts who acted: the log is of the set "
+            f"{declared.experts_identity}, and these are {experts.identity}; give those, or accept "
+            f"{QUERIED!r} if they are the same policies, made anew."
         )
     if declared.smoothing is None:
         return
