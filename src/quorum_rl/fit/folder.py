@@ -18,6 +18,7 @@ from quorum_rl.budget import Entropy, jax_key_data
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors, write_tensors
 from quorum_rl.files import replacing
+from quorum_rl.logs.demonstrations import Episodes
 from quorum_rl.training.loop import Standing
 from quorum_rl.training.recipe import Run, new_run
 
@@ -66,7 +67,7 @@ class RunFolder:
         if not path.exists():
             self.write_json("config.json", wanted)
             return
-        before = json.loads(path.read_text())
+        before, wanted = _flat(json.loads(path.read_text())), _flat(wanted)
         for name in sorted(before.keys() | wanted.keys()):
             if before.get(name) != wanted.get(name):
                 raise QuorumError(
@@ -80,13 +81,22 @@ class RunFolder:
             temporary.write_text(json.dumps(facts, indent=2) + "\n")
 
     def keys(self, entropy: Entropy) -> dict[str, list[int]]:
-        """The words of the run's two keys: drawn once, then kept until the run is complete."""
+        """The words of the run's two keys: drawn once, then kept until the run is complete.
+
+        Raises:
+            QuorumError: if they were drawn from another seed.
+        """
         path = self.private / "keys.json"
+        drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
         if not path.exists():
-            drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
             with replacing(path) as temporary:
                 temporary.write_text(json.dumps(drawn))
         kept: dict[str, list[int]] = json.loads(path.read_text())
+        if entropy.reproducible and kept != drawn:
+            raise QuorumError(
+                f"{str(self.path)!r} was begun with another seed: go on with that, or choose "
+                "another folder."
+            )
         return kept
 
     def name(self) -> str:
@@ -99,6 +109,19 @@ class RunFolder:
             with replacing(path) as temporary:
                 temporary.write_text(f"fit-{secrets.token_hex(8)}")
         return path.read_text()
+
+    @property
+    def remaining(self) -> Path:
+        """Which episodes a release left for training: there once the release is."""
+        return self.private / "remaining.npz"
+
+    def save_remaining(self, episodes: Episodes) -> None:
+        with replacing(self.remaining) as temporary:
+            np.savez(temporary, **episodes._asdict())
+
+    def read_remaining(self) -> Episodes:
+        with np.load(self.remaining) as columns:
+            return Episodes(**{name: columns[name] for name in Episodes._fields})
 
     def save(self, standing: Standing) -> None:
         """Keep where training stands, in place of where it stood."""
@@ -121,12 +144,24 @@ class RunFolder:
         for leaf, like in zip(kept, wanted, strict=True):
             if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
                 raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
-        standing: Standing = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in kept])
+        # Copies: training takes its arrays over, and these are the file.
+        standing: Standing = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
         return standing
 
     def finish(self) -> None:
         """Delete what was secret: nobody can take the noise off any more."""
         shutil.rmtree(self.private)
+
+
+def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:
+    """Every fact under one name, such as `settings.learning_rate`."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{within}{name}.")
+        else:
+            found[within + name] = value
+    return found
 
 
 def one_run(keys: dict[str, list[int]], **numbers: Any) -> Run:

@@ -25,11 +25,10 @@ from quorum_rl.evaluation import greedy_policy
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.experts.storage import write_tensors
 from quorum_rl.fit.folder import RunFolder, one_run
-from quorum_rl.fit.plan import FitPlan, plan_fit
+from quorum_rl.fit.plan import FitPlan, plan_fit, published_budget
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.learners import Learner, get_learner
-from quorum_rl.logs import Demonstrations, split_release_pool
-from quorum_rl.logs.demonstrations import Episodes
+from quorum_rl.logs import Declared, Demonstrations, split_release_pool
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 from quorum_rl.release import read_released, release_and_keep, save_released
 from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
@@ -112,11 +111,15 @@ def fit(
     report(plan.describe())
     place = RunFolder(Path(folder))
     if place.policy.exists():
+        place.finish()  # in case that alone was interrupted
         raise QuorumError(f"{str(folder)!r} holds a finished run: choose another folder.")
     place.settle(_configuration(plan, demonstrations, seed))
     entropy = OsEntropy() if seed is None else SeededEntropy(seed)
     keys = place.keys(entropy)
     if plan.settings.method == "non-private":
+        if ledger is not None:
+            with Ledger.open(ledger) as opened:
+                opened.mark(LOOKED)
         return _finished(_Work(place, plan, keys, progress), demonstrations, None, None, report)
     book = Path(ledger) if ledger is not None else place.ledger
     if ledger is None and not book.exists():
@@ -163,7 +166,7 @@ def _released(
     """Stage 1, or what it gave before the run was interrupted."""
     if work.plan.release is None or experts is None:
         return None, demonstrations
-    place, kept = work.place, work.place.private / "remaining.npz"
+    place = work.place
     if not work.charged(opened, work.plan.release.event):
         outcome = release_and_keep(
             experts,
@@ -174,16 +177,14 @@ def _released(
             accepted=accepted,
             entropy=entropy,
         )
-        np.savez(kept, **outcome.remaining.episodes._asdict())
+        place.save_remaining(outcome.remaining.episodes)
         save_released(outcome.released, place.released, event_to_json(work.plan.release.event))
-    if not place.released.exists():
+    if not (place.remaining.exists() and place.released.exists()):
         report("the release was interrupted; it is paid for, and what it would have given is lost")
         return None, _kept_for_training(work.plan.release.event, demonstrations)
     released = read_released(place.released)
     report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
-    with np.load(kept) as columns:
-        episodes = Episodes(**{name: columns[name] for name in Episodes._fields})
-    return released, replace(demonstrations, episodes=episodes)
+    return released, replace(demonstrations, episodes=place.read_remaining())
 
 
 def _kept_for_training(event: ReleaseEvent, demonstrations: Demonstrations) -> Demonstrations:
@@ -206,18 +207,24 @@ def _charge_training(
     if plan.private is None:
         return
     event = plan.private.event(plan.private_steps)
-    if work.charged(opened, event):
-        return
-    held = accepted_assumptions(event, declared, accepted, opened.record.kind)
+    if not work.charged(opened, event):
+        _charge(work, declared, event, opened, accepted)
+    if entropy.reproducible:  # also if the run was interrupted before it could say so
+        opened.mark(REPRODUCIBLE_NOISE)
+
+
+def _charge(
+    work: _Work, declared: Declared, event: Event, opened: Ledger, accepted: Sequence[str]
+) -> None:
+    plan = work.plan
+    held = accepted_assumptions(event, accepted, opened.record.kind, by_making=False)
     facts: dict[str, Any] = {"accepted": list(held)}
     if plan.release is None:
         facts["whole_log"] = declared.identity
     if plan.settings.mode == "paper":
-        share = 1 - plan.settings.release_share
-        facts["published"] = {"epsilon": share * plan.epsilon, "delta": 0.1 * plan.delta}
+        epsilon, delta = published_budget(plan)
+        facts["published"] = {"epsilon": epsilon, "delta": delta}
     opened.charge(event, run=work.name, facts=facts)
-    if entropy.reproducible:
-        opened.mark(REPRODUCIBLE_NOISE)
 
 
 def _finished(
