@@ -28,7 +28,7 @@ demo: $(VENV)/.installed ## run the main job on its built-in default and draw wh
 	@$(BIN)/quorum demo
 
 test: check ## everything CI runs: the checks, then the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(VENV)/.installed ## lint, format, types, and who may import whom
 	@$(BIN)/ruff check .
