@@ -12,6 +12,7 @@ from quorum_rl.learners import Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, plan_release, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
+from quorum_rl.privacy.constants import TooLittleBudgetError
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
 from quorum_rl.training.recipe import Recipe
 from quorum_rl.training.schedule import steps_at_share
@@ -179,8 +180,9 @@ def _selectively(
     """Both stages where both pay; the better one alone where the other would only waste."""
     epsilon, delta = budget
     share = settings.release_share
-    release = _release(settings, declared, (share * epsilon, RELEASE_DELTA_SHARE * delta), epsilon)
-    if release.feasible:
+    own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
+    release = _useful_release(settings, declared, own, epsilon)
+    if release is not None:
         both = _privately(settings, learner, declared, budget, (), release)
         noise = _noise_to_signal(both, declared)
         if noise <= MOST_NOISE:
@@ -188,8 +190,8 @@ def _selectively(
         why = f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
     else:
         why = f"nothing could be released with {share:g} of epsilon"
-    whole = _release(settings, declared, budget, epsilon)
-    if not whole.feasible:
+    whole = _useful_release(settings, declared, budget, epsilon)
+    if whole is None:
         note = "nothing could be released even with all of epsilon, so every step is private"
         return _privately(settings, learner, declared, budget, (note,))
     plan = _without_privacy(settings, learner, epsilon, delta)
@@ -236,6 +238,17 @@ def published_budget(plan: FitPlan) -> Budget:
         (1 - plan.settings.release_share) * plan.epsilon,
         (1 - PAPER_DELTA_SHARE) * plan.delta,
     )
+
+
+def _useful_release(
+    settings: FitSettings, declared: Declared, own: Budget, total_epsilon: float
+) -> ReleasePlan | None:
+    """A release of which something can come out."""
+    try:
+        plan = _release(settings, declared, own, total_epsilon)
+    except TooLittleBudgetError:
+        return None
+    return plan if plan.feasible else None
 
 
 def _release(

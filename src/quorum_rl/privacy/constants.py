@@ -65,6 +65,10 @@ class _Split:
     offset: float
 
 
+class TooLittleBudgetError(QuorumError):
+    """No release of so many iterations fits the budget, however little comes out."""
+
+
 def tight_event(
     setting: Setting,
     iterations: int,
@@ -76,6 +80,9 @@ def tight_event(
     Returns also where the search ended: a good `start` for a similar setting.
 
     Guarantee: the event costs at most (setting.epsilon, setting.delta), its own overflow included.
+
+    Raises:
+        TooLittleBudgetError: if there is none.
     """
     pool_size = pool_size_for(setting, iterations)
     judged = score or (lambda event: math.log(event.threshold))
@@ -90,7 +97,7 @@ def tight_event(
     at: list[float] = found.x.tolist()
     event = _event(setting, iterations, pool_size, _Split(*at))
     if event is None:
-        raise QuorumError(
+        raise TooLittleBudgetError(
             f"epsilon = {setting.epsilon:g} and delta = {setting.delta:g} cannot be split over "
             f"{iterations} iterations: give a larger epsilon or fewer iterations."
         )

@@ -6,7 +6,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.constants import START, Setting, paper_event, pool_size_for, tight_event
+from quorum_rl.privacy.constants import (
+    START,
+    Setting,
+    TooLittleBudgetError,
+    paper_event,
+    pool_size_for,
+    tight_event,
+)
 from quorum_rl.privacy.events import Mode, ReleaseEvent
 from quorum_rl.privacy.expectation import expected_transitions, longest_prefix
 from quorum_rl.privacy.pairs import Pair, composed_delta, overflow_probability, pair_of
@@ -118,6 +125,7 @@ def plan_release(
 
     Raises:
         QuorumError: if the numbers make no release at all. Never because nothing would come out.
+        TooLittleBudgetError: if not even a useless release fits.
     """
     floor = p_min or 0.0
     setting = Setting(
@@ -190,7 +198,12 @@ def _best_iterations(
 
     def try_out(count: int) -> float:
         nonlocal start
-        event, start = tight_event(setting, count, start=start)
+        try:
+            event, start = tight_event(setting, count, start=start)
+        except TooLittleBudgetError:
+            if not scored:
+                raise
+            return math.inf
         scored[count] = (score(event), start)
         return event.threshold
 
