@@ -42,7 +42,7 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Losses:
+class IterationLoss:
     """What one iteration of a release loses: on removal, on addition, and outright."""
 
     removal: float
@@ -99,7 +99,7 @@ def independent_epsilon(events: Sequence[Event], delta: float) -> float:
     return _least_epsilon(whole, delta, float(overflow))
 
 
-def _iteration(event: ReleaseEvent) -> Losses:
+def _iteration(event: ReleaseEvent) -> IterationLoss:
     """One iteration, by searching over what the differing expert contributes to the count.
 
     With u its share of the next count, n' the others' count there and both given that the released
@@ -110,7 +110,7 @@ def _iteration(event: ReleaseEvent) -> Losses:
     outright = _passing_below_theta(event)
     least = _least_count(event)
     if not least > 0 or outright >= 1:
-        return Losses(math.inf, math.inf, 1.0)
+        return IterationLoss(math.inf, math.inf, 1.0)
     u = np.linspace(0, 1, CONTRIBUTIONS + 1)
     if event.mode == "tight" and event.p_min == 0:
         # The prefix also comes out by stopping on it, which balances the draws of its extensions.
@@ -121,7 +121,7 @@ def _iteration(event: ReleaseEvent) -> Losses:
     between = slope / (2 * CONTRIBUTIONS)  # half a step of the search away
     lattice = query * 3 * event.prefix_cap / 2**event.lattice_bits  # counts are rounded down
     floor = -math.log1p(-outright)  # what changes where there are fewer experts than theta
-    return Losses(
+    return IterationLoss(
         removal=max(event.threshold_epsilon + float(loss.max()) + between + lattice, floor),
         addition=max(query + math.log(event.experts) - math.log(event.experts - 1), floor),
         outright=outright,
@@ -174,7 +174,7 @@ def _overflow(event: ReleaseEvent) -> Fraction:
     return Fraction(draws, event.experts**event.pool_size)
 
 
-def _grid_step(event: Event, losses: dict[ReleaseEvent, Losses]) -> float:
+def _grid_step(event: Event, losses: dict[ReleaseEvent, IterationLoss]) -> float:
     """Fine against the spread of one step's loss: what the grid adds to its variance is small."""
     if isinstance(event, ReleaseEvent):
         spread, finer = math.sqrt(losses[event].removal * losses[event].addition), 128
@@ -184,7 +184,7 @@ def _grid_step(event: Event, losses: dict[ReleaseEvent, Losses]) -> float:
     return 2.0 ** math.floor(math.log2(min(max(spread / finer, NARROWEST), WIDEST)))
 
 
-def _on_grid(loss: Losses, step: float) -> Any:
+def _on_grid(loss: IterationLoss, step: float) -> Any:
     """The worst pair of distributions with these losses, spread over neighbours on the grid.
 
     With the expert the output has infinite loss with probability `outright`, else `removal` or

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
+BAR = 40  # characters of a full bar
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -20,6 +21,11 @@ def console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
+
+
+def bar(share: float) -> str:
+    """A bar for a share of one."""
+    return "█" * round(BAR * share)
 
 
 def check_seed(seed: int | None) -> None:

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from quorum_rl.commands.output import check_new_file, console
+from quorum_rl.commands.output import bar, check_new_file, console
 from quorum_rl.files import replacing
 
 if TYPE_CHECKING:
     from quorum_rl.privacy import ReleasePlan
-
-BAR = 40  # characters of a full bar
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def _show_curve(plan: "ReleasePlan") -> None:
     step = 1
     while step <= len(chance):
         share = float(chance[step - 1])
-        console().print(f"{step:>6}  {'█' * round(BAR * share)} {share:.0%}")
+        console().print(f"{step:>6}  {bar(share)} {share:.0%}")
         if share < 0.01:
             break
         step = max(step + 1, round(step * 1.5))

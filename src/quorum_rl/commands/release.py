@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from quorum_rl.commands.output import check_new_file, check_seed, console
+from quorum_rl.commands.output import bar, check_new_file, check_seed, console
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
     from quorum_rl.budget import Ledger
     from quorum_rl.privacy import ReleasePlan
     from quorum_rl.types import Released
-
-BAR = 40  # characters of a full bar
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,13 @@ class Release:
 
         demonstrations = open_demonstrations(self.demonstrations)
         experts = as_they_acted(load_population(self.experts), demonstrations)
-        with Progress(console=console()) as bar:
-            task = bar.add_task("counting", total=plan.event.prefix_cap, visible=False)
+        with Progress(console=console()) as shown:
+            task = shown.add_task("counting", total=plan.event.prefix_cap, visible=False)
 
             def progress(steps: int, still_open: int) -> None:
-                bar.update(task, visible=True)
+                shown.update(task, visible=True)
                 done = steps if still_open else plan.event.prefix_cap
-                bar.update(task, completed=done, description=f"{still_open} prefixes growing")
+                shown.update(task, completed=done, description=f"{still_open} prefixes growing")
 
             return release(
                 experts,
@@ -126,4 +124,4 @@ def _show(released: "Released", out: Path) -> None:
     console().print("steps in a prefix, and how many have so many:")
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
-        console().print(f"{label:>9}  {'█' * round(BAR * count / counts.max())} {count}")
+        console().print(f"{label:>9}  {bar(count / counts.max())} {count}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import LATTICE_BITS, ReleaseEvent
+from quorum_rl.privacy.events import LATTICE_BITS, ReleaseEvent, largest_probability
 from quorum_rl.privacy.laplace import lattice_offset
 from quorum_rl.privacy.pairs import (
     Pair,
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def p_max(self) -> float:
-        return 1 - (self.actions - 1) * self.p_min
+        return largest_probability(self.actions, self.p_min)
 
 
 @dataclass(frozen=True)

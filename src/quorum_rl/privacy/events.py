@@ -14,6 +14,11 @@ Mode = Literal["tight", "paper"]
 LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
 
 
+def largest_probability(actions: int, p_min: float) -> float:
+    """p_max = 1 − (|A| − 1)·p_min: the most that an action can have above that floor."""
+    return 1 - (actions - 1) * p_min
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReleaseEvent:
     """`iterations` runs of the prefix query, as `docs/theory.md` defines them.
@@ -77,7 +82,7 @@ class ReleaseEvent:
     @property
     def p_max(self) -> float:
         """The most probability that an action can have."""
-        return 1 - (self.actions - 1) * self.p_min
+        return largest_probability(self.actions, self.p_min)
 
     @property
     def threshold_noise_scale(self) -> float:
