@@ -183,7 +183,8 @@ def test_the_published_rate_claims_less_than_the_visible_coin_costs() -> None:
 def test_more_private_steps_cost_more(
     cheap: Callable[[], tuple[Losses, Losses]], dear: Callable[[], tuple[Losses, Losses]]
 ) -> None:
-    for epsilon in (0.1, 0.5, 1.0):
+    # At an ε of 1, δ is 2.26e-13 of slack and cut-off tail, and the rest is the FFT's rounding.
+    for epsilon in (0.1, 0.3, 0.5):
         assert cheap()[0].delta(epsilon) < dear()[0].delta(epsilon)
 
 
