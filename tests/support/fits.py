@@ -28,6 +28,8 @@ SETTINGS: Final = FitSettings(
     averaging=0.5,
 )
 
+LONG: Final = replace(SETTINGS, private_steps=1000)  # with as many plain ones: eight chunks
+
 
 class Crowd(NamedTuple):
     experts: LoggedExperts

@@ -103,10 +103,10 @@ def new_run(
         learning_rate=jnp.asarray(rates[0], jnp.float32),
         private_learning_rate=jnp.asarray(rates[1], jnp.float32),
         plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),
-        numbers=NO_NUMBERS if private is None else private.numbers,
+        numbers=_no_numbers() if private is None else private.numbers,
     )
 
 
-NO_NUMBERS = StepNumbers(
-    jnp.zeros((), jnp.uint32), jnp.zeros(()), jnp.zeros(()), jnp.ones(())
-)  # of runs without private steps
+def _no_numbers() -> StepNumbers:
+    """Those of a run without private steps. No constant: it would start JAX on import."""
+    return StepNumbers(jnp.zeros((), jnp.uint32), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))

@@ -1,0 +1,37 @@
+"""A fit in a process of its own, to be killed: `python killed_fit.py FOLDER CACHE`.
+
+Every line that it prints says where it is.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import jax
+from fits import LONG, crowd, fitted
+
+from quorum_rl.fit import run
+
+
+def main(folder: str, cache: str) -> None:
+    jax.config.update("jax_num_cpu_devices", 2)  # as in all tests
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    run.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
+
+    def progress(done: int, _of: int) -> None:
+        print(f"taken {done}", flush=True)
+        time.sleep(0.03)  # time to be killed in, while there is something to save
+
+    fitted(
+        crowd(),
+        Path(folder),
+        settings=LONG,
+        report=lambda text: print(text, flush=True),
+        progress=progress,
+    )
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
