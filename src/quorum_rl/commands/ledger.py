@@ -24,7 +24,7 @@ class Create:
     epsilon: float | None = None
     """The whole budget; needed unless the ledger is for research."""
     delta: float | None = None
-    """At this delta."""
+    """At this delta. Events share it as they share epsilon: plan each for a part of it."""
     research: bool = False
     """For synthetic experts: nothing is refused, and every certificate says so."""
 
@@ -38,7 +38,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Show:
-    """Say what a ledger was charged, and what is left.
+    """Say what a ledger was charged, and out of which budget.
 
     Example: quorum ledger show desks.ledger
     """

@@ -31,20 +31,21 @@ class Plan:
     epsilon: float
     """The release's own epsilon."""
     delta: float
-    """The release's own delta."""
+    """The release's own delta: less than the ledger's if anything else is to be charged there."""
     p_min: float | None = None
     """The floor under every probability of every expert. Without one, the release stops at random
     and assumes nothing about the policies."""
     stop_probability: float | None = None
-    """How often it then stops before a query."""
+    """How often it then stops before a query; chosen unless given."""
     prefix_cap: int | None = None
     """The most steps of a trajectory that may come out; the horizon unless given."""
     iterations: int | None = None
-    """How many trajectories are tried."""
+    """How many trajectories are tried; chosen unless given."""
     mode: Literal["tight", "paper"] = "tight"
     """Our analysis, or the published one, which is for reproduction only."""
     objective: Literal["transitions", "threshold"] = "transitions"
-    """What is chosen, is chosen for: what should come out, or the lowest threshold."""
+    """What is chosen, is chosen for: what should come out, or the lowest threshold
+    (of 25 iterations, unless given)."""
     agreement: float = 0.9
     """Of the experts who agree up to a step, the share that is expected to agree at the next."""
     pool_limit: int = 8

@@ -23,7 +23,7 @@ class Release:
     The ledger is charged first. Each file of demonstrations can be released from once.
 
     Example: quorum release cartpole.arrow cartpole.safetensors --plan plan.json
-    --ledger cartpole.ledger --out released.parquet
+    --ledger cartpole.ledger --out released.parquet --accept one-expert-each
     """
 
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
