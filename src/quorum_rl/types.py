@@ -36,7 +36,7 @@ class Episode(NamedTuple):
     truncated: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Released:
     """Prefixes that a release let out: public, at the cost that its ledger says.
 
@@ -53,6 +53,9 @@ class Released:
     observation_size: int
     action_count: int
     horizon: int
+
+    def __repr__(self) -> str:
+        return f"Released({len(self)} prefixes, {int(self.offsets[-1])} transitions)"
 
     def __len__(self) -> int:
         """The number of prefixes."""

@@ -139,12 +139,12 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     )
     main(["ledger", "create", str(other.ledger), "--epsilon", "30", "--delta", "1e-3"])
     untouched = other.ledger.read_bytes()
-    assert "released from already" in refused(*other.words())
+    assert "has begun already" in refused(*other.words())
     assert "once per pool" in refused(*other._replace(ledger=files.ledger).words())
     assert not other.out.exists()
     assert other.ledger.read_bytes() == untouched
     files.marker.write_text("torn")  # what cannot be read counts as used
-    assert "released from already" in refused(*other.words())
+    assert "has begun already" in refused(*other.words())
 
 
 def test_a_ledger_restored_from_an_older_copy_does_not_release_again(
@@ -154,7 +154,7 @@ def test_a_ledger_restored_from_an_older_copy_does_not_release_again(
     main(files.words())
     files.ledger.write_bytes(before)
     again = files._replace(out=files.out.with_name("again.parquet"))
-    assert "released from already" in refused(*again.words())
+    assert "has begun already" in refused(*again.words())
     assert files.ledger.read_bytes() == before
 
 
@@ -402,7 +402,7 @@ def test_a_research_ledger_refuses_nothing_and_says_so(
     main(words)
     main([*words, "--overwrite"])
     fresh = files._replace(out=files.out.with_name("production.parquet"))
-    assert "released from already" in refused(*fresh.words())  # research used the pool up
+    assert "has begun already" in refused(*fresh.words())  # research used the pool up
     assert "delta" in refused("certificate", "show", str(research.ledger))
     capsys.readouterr()
     main(["certificate", "show", str(research.ledger), "--delta", "1e-3"])

@@ -5,6 +5,7 @@ identity that says nothing about the data.
 """
 
 import fcntl
+import math
 import os
 import secrets
 import tempfile
@@ -236,6 +237,12 @@ def _check_affordable(record: LedgerRecord, event: Event) -> None:
     if not total <= record.epsilon:  # also if it is not a number
         spent = spent_epsilon(record)
         what = "release" if isinstance(event, ReleaseEvent) else "training"
+        if total == math.inf and spent < record.epsilon:
+            raise QuorumError(
+                f"this {what} needs more delta than the ledger has left of {record.delta:.4g}, "
+                "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
+                "charged."
+            )
         raise QuorumError(
             f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
             f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "

@@ -121,7 +121,7 @@ class UnloggedExperts(ABC):
 
     A subclass gives `__len__` and `probabilities_of`, and passes what its policies answer through
     `checked_probabilities`. `identity` is random; logs keep that of the experts who made them, and
-    a saved population keeps its own.
+    a saved population keeps its own. It is empty where nobody knows it.
 
     Raises:
         QuorumError: if there are fewer than two actions, or the declared floor is out of range.

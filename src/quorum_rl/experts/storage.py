@@ -83,7 +83,7 @@ def load_population(path: str | Path) -> Population:
             )
         inputs = whole_number(header, "observation_size", least=1)
         actions = whole_number(header, "action_count", least=2)
-        origin, identity = header["origin"], header.get("identity", secrets.token_hex(16))
+        origin, identity = header["origin"], header.get("identity", "")
         if not isinstance(origin, dict):
             raise ValueError("its origin is not an object of names and values")
         if not isinstance(identity, str):

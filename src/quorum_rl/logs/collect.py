@@ -67,7 +67,7 @@ def collect(
         world_params=asdict(params),
         machine=this_machine(),
         minimum_experts=minimum_experts,
-        experts_identity=experts.identity,
+        experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
     filled = _roll(experts, world, params, trajectories, horizon, seed)
@@ -213,7 +213,7 @@ def collect_from_gymnasium(
         world=environment if isinstance(environment, str) else None,
         machine=this_machine(),
         minimum_experts=minimum_experts,
-        experts_identity=experts.identity,
+        experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
     children = np.random.SeedSequence(seed).spawn(len(experts))

@@ -93,7 +93,8 @@ def tight_event(
 
     simplex = np.array(start) + np.vstack([np.zeros(3), 0.4 * np.eye(3)])
     options = {"xatol": 5e-3, "fatol": 1e-5, "maxfev": 300, "initial_simplex": simplex}
-    found = minimize(cost, np.array(start), method="Nelder-Mead", options=options)
+    with np.errstate(invalid="ignore"):  # SciPy subtracts infinite costs
+        found = minimize(cost, np.array(start), method="Nelder-Mead", options=options)
     at: list[float] = found.x.tolist()
     event = _event(setting, iterations, pool_size, _Split(*at))
     if event is None:

@@ -139,7 +139,7 @@ def plan_release(
         delta=delta,
         overflow_epsilon=max(epsilon, overflow_epsilon or 0.0),  # never below its own claim
     )
-    _check(setting, agreement, iterations)
+    _check(setting, agreement, iterations, pool_limit, stops_never=stop_probability == 0)
     if mode == "paper":
         if not floor:
             raise QuorumError("mode paper needs a floor: give p_min above 0.")
@@ -194,17 +194,17 @@ def _best_iterations(
 ) -> tuple[int, tuple[float, float, float]]:
     """The number of iterations whose lowest threshold scores best, and where its search ended."""
     scored: dict[int, tuple[float, tuple[float, float, float]]] = {}
-    start = START
 
     def try_out(count: int) -> float:
-        nonlocal start
+        # From the usual split, not from where the search for another count ended: it may have
+        # ended at an edge that this search would not leave.
         try:
-            event, start = tight_event(setting, count, start=start)
+            event, at = tight_event(setting, count)
         except TooLittleBudgetError:
             if not scored:
                 raise
             return math.inf
-        scored[count] = (score(event), start)
+        scored[count] = (score(event), at)
         return event.threshold
 
     for count in _doubling():
@@ -243,7 +243,14 @@ def _doubling() -> list[int]:
     return [2**power for power in range(MOST_ITERATIONS.bit_length())]
 
 
-def _check(setting: Setting, agreement: float, iterations: int | None) -> None:
+def _check(
+    setting: Setting,
+    agreement: float,
+    iterations: int | None,
+    pool_limit: int,
+    *,
+    stops_never: bool,
+) -> None:
     wrong = {
         "experts": (setting.experts < 2, "at least 2"),
         "actions": (setting.actions < 2, "at least 2"),
@@ -260,6 +267,13 @@ def _check(setting: Setting, agreement: float, iterations: int | None) -> None:
     for name, (is_wrong, fix) in wrong.items():
         if is_wrong:
             raise QuorumError(f"{name} is {getattr(setting, name)}: give {fix}.")
+    if setting.p_min == 0 and setting.stop_probability == 0 and stops_never:
+        raise QuorumError(
+            "stop_probability is 0 and there is no p_min: give one of them above 0, or neither and "
+            "let the planner choose how often to stop."
+        )
+    if pool_limit < 1:
+        raise QuorumError(f"pool_limit is {pool_limit}: give at least 1.")
     if not 0 < agreement <= 1:
         raise QuorumError(f"agreement is {agreement}: give a share above 0 and at most 1.")
     if iterations is not None and not 1 <= iterations <= 10**6:

@@ -36,8 +36,8 @@ def marked(source: Path | None, identity: str, ledger: Ledger) -> Iterator[None]
     # A ledger that knows of it refuses by itself, and says more.
     if known and record.kind == "production" and record.used_pool(identity) is None:
         raise QuorumError(
-            f"{'these demonstrations were' if source is None else f'{str(source)!r} was'} released "
-            "from already, and stage 1 runs once: collect new demonstrations."
+            f"a release from {'these demonstrations' if source is None else repr(str(source))} "
+            "has begun already, and stage 1 runs once: collect new demonstrations."
         )
     if not known:
         _mark(source, identity, record.identity)

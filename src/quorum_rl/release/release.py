@@ -195,6 +195,7 @@ def made_by(experts: LoggedExperts | None, declared: Declared) -> bool:
     return (
         experts is not None
         and declared.machine is not None
+        and declared.experts_identity is not None
         and declared.experts_identity == experts.identity
     )
 
