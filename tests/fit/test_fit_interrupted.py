@@ -123,6 +123,22 @@ def test_a_run_interrupted_between_its_charge_and_its_mark_is_marked_when_it_goe
     assert made.certificate.marks == (REPRODUCIBLE_NOISE,)
 
 
+def test_without_a_seed_too_a_run_goes_on_with_its_own_noise_and_under_its_own_name(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are taken a second time, with the noise of the first."""
+    dp_sgd = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
+    monkeypatch.setattr(run, "SECONDS_BETWEEN_SAVES", 0.0)
+    one, folder = named(everyone, "unseeded"), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.fit.run.certificate", monkeypatch, **dp_sgd)
+    stood = folder / "private" / "standing.safetensors"
+    before = [np.array(tensor).tobytes() for tensor in map_tensors(stood)[0].values()]
+    stood.unlink()
+    made = fitted(one, folder, **dp_sgd)
+    assert charges(folder) == 1
+    assert all(leaf[None].tobytes() in before for leaf in weights(made))
+
+
 def test_keys_that_are_being_written_are_not_there_until_they_are_whole(
     everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,8 @@ from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Transition
 
 ONLY_PLAIN, ONLY_PRIVATE = np.full(8, A, np.int8), np.full(8, B, np.int8)
-APART = np.stack([ONLY_PLAIN, ONLY_PRIVATE], axis=1)  # one run of each
+APART = np.stack([ONLY_PLAIN, ONLY_PRIVATE] * 2 + [MIXED[:8]], axis=1)
+WITHOUT = recipe_of(private_shape=None)  # for programs without private steps
 
 
 @pytest.fixture(scope="module", name="plain")
@@ -39,8 +40,8 @@ def shifted(transitions: Transition) -> Transition:
 
 def test_steps_without_noise_never_read_private_data(data: ExpertData, plain: Transition) -> None:
     bad = ExpertData(poisoned(data.transitions), data.offsets)
-    after = trained(recipe_of(), [run_of(0)], ONLY_PLAIN, bad, plain)
-    same_bits(after, trained(recipe_of(), [run_of(0)], ONLY_PLAIN, None, plain))
+    after = trained(WITHOUT, [run_of(0)], ONLY_PLAIN, bad, plain)
+    same_bits(after, trained(WITHOUT, [run_of(0)], ONLY_PLAIN, None, plain))
 
 
 def test_private_steps_never_read_released_data(data: ExpertData, plain: Transition) -> None:
@@ -52,7 +53,7 @@ def test_neither_reads_the_others_data_where_both_are_computed_and_one_is_kept(
     data: ExpertData, plain: Transition
 ) -> None:
     def layers(data: ExpertData, plain: Transition) -> Any:
-        after = trained(recipe_of(), [run_of(0), run_of(1)], APART, data, plain)
+        after = trained(recipe_of(), list(map(run_of, range(5))), APART, data, plain)
         return np.asarray(after.params["action_values"][0].weight)
 
     usual = layers(data, plain)
@@ -90,10 +91,9 @@ def test_a_kind_of_step_without_data_is_refused(
 def test_private_steps_need_a_shape_and_plain_ones_none(
     data: ExpertData, plain: Transition
 ) -> None:
-    without = recipe_of(private_shape=None)
     with pytest.raises(QuorumError, match="no step for them"):
-        trained(without, [run_of(0)], MIXED, data, plain)
-    after = trained(without, [run_of(0, step=None)], ONLY_PLAIN, data, plain)
+        trained(WITHOUT, [run_of(0)], MIXED, data, plain)
+    after = trained(WITHOUT, [run_of(0, step=None)], ONLY_PLAIN, data, plain)
     assert after.step.tolist() == [8]
 
 
@@ -102,7 +102,7 @@ def test_parameters_that_stop_being_numbers_stop_the_run_with_what_to_change(
 ) -> None:
     far = plain._replace(reward=plain.reward * jnp.inf)
     with pytest.raises(QuorumError, match=r"before step 4: lower the learning rate"):
-        trained(recipe_of(), [run_of(0)], ONLY_PLAIN, None, far)
+        trained(WITHOUT, [run_of(0)], ONLY_PLAIN, None, far)
 
 
 def test_the_end_of_a_prefix_bootstraps_and_the_end_of_an_episode_does_not(
@@ -111,7 +111,7 @@ def test_the_end_of_a_prefix_bootstraps_and_the_end_of_an_episode_does_not(
     def after(**ends: bool) -> Any:
         flags = {name: jnp.full(len(plain.reward), value) for name, value in ends.items()}
         changed = plain._replace(**flags)
-        return trained(recipe_of(), [run_of(0)], ONLY_PLAIN, None, changed).params
+        return trained(WITHOUT, [run_of(0)], ONLY_PLAIN, None, changed).params
 
     goes_on = after(terminated=False, truncated=False)
     same_bits(after(terminated=False, truncated=True), goes_on)
@@ -139,7 +139,7 @@ def test_a_learning_rate_that_is_none_is_refused(rates: tuple[float, float]) -> 
         run_of(0, learning_rate=rates[0], private_learning_rate=rates[1])
 
 
-EXPERTS, OF_EACH, RELEASED, STEPS = 400, 5, 40, 120
+EXPERTS, OF_EACH, RELEASED, STEPS = 400, 5, 40, 80
 
 
 def choices_in_a_bandit(count: int, seed: int) -> Transition:
@@ -171,11 +171,11 @@ def test_selective_private_and_non_private_training_are_one_program_and_all_lear
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch=80.0,
-        micro_batch=96,
-        transitions_per_expert=4,
+        micro_batch=112,
+        transitions_per_expert=2,
     )
     recipe = Recipe(
-        learner=Cql(hidden_sizes=(8,)), private_shape=step.shape, batch_size=32, averaging=0.9
+        learner=Cql(hidden_sizes=()), private_shape=step.shape, batch_size=32, averaging=0.9
     )
     schedules = {
         "selective": (shuffled_schedule(STEPS // 2, STEPS // 2, 0), (0, RELEASED)),
