@@ -2,16 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorum_rl.commands.output import check_folder, check_seed, console, save_picture
 from quorum_rl.errors import QuorumError
 
+if TYPE_CHECKING:
+    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.logs import Demonstrations
+
 EPISODES = 200
+DECLARED_EXPERTS = 59  # of sixty: one may be taken away, and the guarantee still covers it
+EPSILON, DELTA = 10.0, 1e-3  # sixty experts are few; with thousands a tenth of it does
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Play the worlds, train a few dozen experts, collect their demonstrations, draw pictures.
+    """Play the worlds, train a few dozen experts, collect what they do, release what they agree on.
 
     Example: quorum demo --out demo
     """
@@ -105,4 +112,38 @@ class Demo:
             + ", ".join(f"{curve.mean[k - 1]:.0%}" for k in (1, 5, 10, 20))
             + " of the experts would have gone along"
         )
-        console().print(f"Look into {self.out}/: pictures, experts and demonstrations.")
+        self._release(demonstrations, logged)
+        console().print(
+            f"Look into {self.out}/: pictures, experts, demonstrations and released prefixes."
+        )
+
+    def _release(self, demonstrations: "Demonstrations", experts: "LoggedExperts") -> None:
+        """What sixty experts let out at an epsilon that so few need, and what it cost."""
+        from quorum_rl.budget import Ledger, SeededEntropy, certificate, read_ledger
+        from quorum_rl.privacy import plan_release
+        from quorum_rl.release import release, save_released
+
+        declared = demonstrations.declared
+        plan = plan_release(
+            experts=DECLARED_EXPERTS,
+            actions=declared.action_count,
+            horizon=declared.horizon,
+            p_min=declared.p_min,
+            epsilon=EPSILON,
+            delta=DELTA,
+        )
+        event = plan.event
+        console().print(
+            f"4. Release: of {event.iterations} trajectories, the steps that {event.threshold:.0f} "
+            f"of at least {event.experts} experts would have gone along with"
+        )
+        path = self.out / "ledger.jsonl"
+        path.unlink(missing_ok=True)
+        Ledger.create(path, epsilon=None, delta=DELTA, kind="research")
+        with Ledger.open(path) as ledger:
+            released = release(
+                experts, demonstrations, plan, ledger, entropy=SeededEntropy(self.seed)
+            )
+        save_released(released, self.out / "released.parquet")
+        console().print(f"   {released.lengths.sum()} steps came out, in {len(released)} prefixes")
+        console().print(f"   {certificate(read_ledger(path)).statement}")
