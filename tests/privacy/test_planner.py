@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -302,3 +303,16 @@ def test_a_plan_costs_what_it_claims_also_if_overflow_is_to_be_charged_at_less()
         overflow_epsilon=0.1,
     )
     assert total_delta([plan.event], plan.epsilon) <= plan.delta
+
+
+def test_a_larger_epsilon_never_plans_for_less_where_the_pool_is_what_limits() -> None:
+    """The charge for overflow grows with e^ε; a plan that costs less is as good a plan."""
+    expected = []
+    for epsilon in (7.5, 10.0, 15.0):
+        plan = plan_release(
+            experts=3000, actions=2, horizon=200, p_min=0.02, epsilon=epsilon, delta=3e-4
+        )
+        assert plan.event.pool_size <= 8
+        assert total_epsilon([plan.event], 3e-4) <= epsilon
+        expected.append(plan.expected_transitions)
+    assert all(more >= 0.999 * less for less, more in pairwise(expected))

@@ -93,6 +93,8 @@ def show_plan(plan: "ReleasePlan") -> None:
     """A plan for people: a table, a curve, and what would help if nothing can come out."""
     from rich.table import Table
 
+    from quorum_rl.privacy import total_epsilon
+
     event, pair = plan.event, plan.pair
     counts = "normalised count" if event.mode == "tight" else "count"
     table = Table("what", "value", "meaning")
@@ -128,6 +130,11 @@ def show_plan(plan: "ReleasePlan") -> None:
         f"Mode {event.mode}: epsilon = {plan.epsilon:g} at delta = {plan.delta:g} for the release."
     )
     console().print(table)
+    spent = total_epsilon([event], plan.delta) if event.mode == "tight" else plan.epsilon
+    if spent < 0.99 * plan.epsilon:
+        console().print(
+            f"It spends only epsilon = {spent:.3g}: more would need a larger --pool-limit to pay."
+        )
     if plan.feasible:
         _show_curve(plan)
     else:

@@ -144,14 +144,25 @@ def plan_release(
         if not floor:
             raise QuorumError("mode paper needs a floor: give p_min above 0.")
         event = _best_paper(setting, iterations, objective, agreement)
-    elif floor or setting.stop_probability:
-        event = _best_tight(setting, iterations, objective, agreement, pool_limit)
-    else:
-        event = _best_stopping(setting, iterations, objective, agreement, pool_limit)
-    plan = ReleasePlan(event, epsilon, delta, agreement)
-    if mode == "tight":
-        _confirm(plan, setting.overflow_epsilon)
-    return plan
+        return ReleasePlan(event, epsilon, delta, agreement)
+    best = _best_tight if floor or setting.stop_probability else _best_stopping
+    event = best(setting, iterations, objective, agreement, pool_limit)
+    _confirm(event, setting)
+    if iterations is None and overflow_epsilon is None and event.pool_size == pool_limit:
+        # The charge for overflowing pools grows with e^ε and may hold back more than ε gives. What
+        # costs less than ε costs no more than ε.
+        for own in (0.75 * epsilon, 0.5 * epsilon):
+            less = replace(
+                setting,
+                epsilon=own,
+                overflow_epsilon=own,
+                stop_probability=event.stop_probability,
+            )
+            most = _most_iterations(less, pool_limit)
+            other = _best_tight(less, most, objective, agreement, pool_limit)
+            _confirm(other, less)
+            event = max(event, other, key=lambda one: expected_transitions(one, agreement))
+    return ReleasePlan(event, epsilon, delta, agreement)
 
 
 def _best_paper(
@@ -239,6 +250,13 @@ def _best_stopping(
     return max(events, key=lambda event: expected_transitions(event, agreement))
 
 
+def _most_iterations(setting: Setting, pool_limit: int) -> int:
+    """The most iterations, to a factor of √2 or so, that a pool of that size serves."""
+    counts = [count for power in _doubling() for count in (power, round(power * 1.4))]
+    fitting = [count for count in counts if pool_size_for(setting, count) <= pool_limit]
+    return max(fitting, default=1)
+
+
 def _doubling() -> list[int]:
     return [2**power for power in range(MOST_ITERATIONS.bit_length())]
 
@@ -282,12 +300,12 @@ def _check(
         raise QuorumError("p_min and stop_probability exclude each other: give one of them.")
 
 
-def _confirm(plan: ReleasePlan, overflow_epsilon: float) -> None:
+def _confirm(event: ReleaseEvent, setting: Setting) -> None:
     """A last look at the claim, by the numbers that the mechanism will really use."""
-    charge = (1 + math.exp(overflow_epsilon)) * overflow_probability(plan.event)
-    spent = composed_delta(plan.pair, plan.event.iterations, plan.epsilon) + charge
-    if not spent <= plan.delta:
+    charge = (1 + math.exp(setting.overflow_epsilon)) * overflow_probability(event)
+    spent = composed_delta(pair_of(event), event.iterations, setting.epsilon) + charge
+    if not spent <= setting.delta:
         raise QuorumError(
-            f"the planned release would need delta = {spent:.3g}, more than the {plan.delta:.3g} "
-            "given: report this as a bug."
+            f"the planned release would need delta = {spent:.3g}, more than the "
+            f"{setting.delta:.3g} given: report this as a bug."
         )
