@@ -33,3 +33,28 @@ def replacing(path: Path) -> Iterator[Path]:
         raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """A new file with this content, for its owner only, on the disk and under its name.
+
+    It appears whole or not at all, and never replaces another.
+
+    Raises:
+        FileExistsError: if there is one of that name.
+        OSError: if it cannot be written there.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)  # unlike a rename this never replaces
+    finally:
+        Path(temporary).unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

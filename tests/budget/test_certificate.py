@@ -7,42 +7,19 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ledger_records import DELTA, charged
 
-from quorum_rl.budget import ASSUMPTIONS, Ledger, LedgerRecord, certificate, read_ledger, verify
+from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger, verify
 from quorum_rl.budget.certificate import rounded_up
-from quorum_rl.budget.record import RELATION, Charge, Mark
+from quorum_rl.budget.record import RELATION, Mark
 from quorum_rl.budget.verify import TOLERANCE
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
-from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
-
-DELTA = 3e-4
-
-
-def charged(*events: Event, facts: dict[str, Any] | None = None, **changes: Any) -> LedgerRecord:
-    """The record of a ledger with these events, each release from a pool of its own."""
-    charges = tuple(
-        Charge(event, f"run {number}", {"pool": f"pool {number}", **(facts or {})}, "2030-01-01")
-        for number, event in enumerate(events)
-    )
-    empty = LedgerRecord(
-        kind="production",
-        identity="0" * 32,
-        relation=RELATION,
-        epsilon=100.0,
-        delta=DELTA,
-        charges=charges,
-        marks=(),
-        torn=False,
-        head="0" * 64,
-    )
-    return replace(empty, **changes)
-
+from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
 
 # A few values each, so that what composes slowly is composed once.
 iteration_counts = st.sampled_from([1, 4, 20])

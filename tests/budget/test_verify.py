@@ -7,32 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledger_records import DELTA, charged
 from scipy import stats
 
-from quorum_rl.budget import Ledger, LedgerRecord, certificate, verify
-from quorum_rl.budget.record import RELATION, Charge
+from quorum_rl.budget import Ledger, certificate, verify
 from quorum_rl.budget.verify import TOLERANCE, _iteration, _passing_below_theta, independent_epsilon
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
-
-DELTA = 3e-4
-
-
-def record_of(*events: Event, **changes: Any) -> LedgerRecord:
-    charges = tuple(Charge(e, "run", {"pool": str(n)}, "now") for n, e in enumerate(events))
-    made = LedgerRecord(
-        kind="production",
-        identity="0" * 32,
-        relation=RELATION,
-        epsilon=100.0,
-        delta=DELTA,
-        charges=charges,
-        marks=(),
-        torn=False,
-        head="0" * 64,
-    )
-    return replace(made, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +54,7 @@ def test_it_agrees_with_the_accounting(
 
 
 def test_an_honest_certificate_holds(long_release: ReleaseEvent, training: TrainingEvent) -> None:
-    record = record_of(long_release, training)
+    record = charged(long_release, training)
     verified = verify(record, epsilon=certificate(record).epsilon)
     assert verified.holds
     assert verified.reasons == ()
@@ -82,7 +64,7 @@ def test_an_honest_certificate_holds(long_release: ReleaseEvent, training: Train
 def test_an_event_that_is_not_what_was_certified_is_caught(
     release: ReleaseEvent, training: TrainingEvent
 ) -> None:
-    claimed = certificate(record_of(release, training)).epsilon
+    claimed = certificate(charged(release, training)).epsilon
     offset = release.threshold - release.theta
     mutations: dict[str, Event] = {
         "offset halved": replace(release, threshold=release.theta + offset / 2),
@@ -95,30 +77,30 @@ def test_an_event_that_is_not_what_was_certified_is_caught(
         "pool missing": replace(release, pool_size=0),
     }
     for name, mutated in mutations.items():
-        verified = verify(record_of(mutated, training), epsilon=claimed)
+        verified = verify(charged(mutated, training), epsilon=claimed)
         assert not verified.holds, name
         assert "the events cost up to" in verified.reasons[0]
     for changed in ({"steps": 1100}, {"noise_multiplier": 1.9}, {"sampling_rate": 0.043}):
         slack = replace(training, **changed)
-        assert not verify(record_of(release, slack), epsilon=claimed).holds
+        assert not verify(charged(release, slack), epsilon=claimed).holds
 
 
 def test_a_stopping_release_with_theta_too_low_is_caught(stopping: ReleaseEvent) -> None:
-    claimed = certificate(record_of(stopping)).epsilon
-    assert verify(record_of(stopping), epsilon=claimed).holds
+    claimed = certificate(charged(stopping)).epsilon
+    assert verify(charged(stopping), epsilon=claimed).holds
     lower = (stopping.theta + 1) / 2
     mutated = replace(stopping, theta=lower, threshold=stopping.threshold - stopping.theta + lower)
-    assert not verify(record_of(mutated), epsilon=claimed).holds
+    assert not verify(charged(mutated), epsilon=claimed).holds
 
 
 def test_what_numbers_cannot_mend_is_a_reason(release: ReleaseEvent) -> None:
-    first = record_of(release).charges[0]
-    assert "more than once" in verify(record_of(release, charges=(first, first))).reasons[0]
-    assert "whole budget" in verify(record_of(release, torn=True), epsilon=50.0).reasons[0]
-    assert verify(record_of(release, torn=True), epsilon=100.0).holds
-    assert "mode paper" in verify(record_of(replace(release, mode="paper"))).reasons[0]
+    first = charged(release).charges[0]
+    assert "more than once" in verify(charged(release, charges=(first, first))).reasons[0]
+    assert "whole budget" in verify(charged(release, torn=True), epsilon=50.0).reasons[0]
+    assert verify(charged(release, torn=True), epsilon=100.0).holds
+    assert "mode paper" in verify(charged(replace(release, mode="paper"))).reasons[0]
     with pytest.raises(QuorumError, match="has no budget"):
-        verify(record_of(release, kind="research", epsilon=None))
+        verify(charged(release, kind="research", epsilon=None))
 
 
 def test_an_empty_ledger_costs_nothing(tmp_path: Any) -> None:

@@ -8,7 +8,6 @@ import fcntl
 import math
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from quorum_rl.budget.record import (
 )
 from quorum_rl.budget.spent import spent_epsilon
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import write_new
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json
 
@@ -71,7 +71,7 @@ class Ledger:
         }
         line = line_of(header, START)
         try:
-            _write_new(path, line)
+            write_new(path, line)
         except FileExistsError as error:
             raise QuorumError(
                 f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
@@ -248,24 +248,6 @@ def _check_affordable(record: LedgerRecord, event: Event) -> None:
             f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
             f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
         )
-
-
-def _write_new(path: Path, line: bytes) -> None:
-    """A new file with this line, on the disk and under its name, or no file at all."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename this never replaces
-    finally:
-        Path(temporary).unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _holder(descriptor: int) -> str:

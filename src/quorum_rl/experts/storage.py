@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import jax
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +134,13 @@ def _network(tensors: Tensors, inputs: int, actions: int) -> Network:
     return tuple(
         Layer(mapped[f"layer_{n}.weight"], mapped[f"layer_{n}.bias"]) for n in range(layers)
     )
+
+
+def numbered_leaves(tree: Any, prefix: str = "") -> Tensors:
+    """The leaves of a tree as tensors, named by their number in it."""
+    return {
+        f"{prefix}{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))
+    }
 
 
 def write_tensors(tensors: Tensors, path: str | Path, metadata: dict[str, str]) -> None:

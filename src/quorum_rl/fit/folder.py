@@ -16,7 +16,7 @@ import numpy as np
 
 from quorum_rl.budget import Entropy, jax_key_data
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.storage import map_tensors, write_tensors
+from quorum_rl.experts.storage import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.files import replacing
 from quorum_rl.logs.demonstrations import Episodes
 from quorum_rl.training.loop import Standing
@@ -125,9 +125,9 @@ class RunFolder:
 
     def save(self, standing: Standing) -> None:
         """Keep where training stands, in place of where it stood."""
-        leaves = jax.tree.leaves(standing)
-        tensors = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
-        write_tensors(tensors, self.private / "standing.safetensors", {KEY: "standing"})
+        write_tensors(
+            numbered_leaves(standing), self.private / "standing.safetensors", {KEY: "standing"}
+        )
 
     def resumed(self, fresh: Standing) -> Standing:
         """Where training stood when it was interrupted, or `fresh`.

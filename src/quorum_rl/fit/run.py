@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +22,9 @@ from quorum_rl.budget import (
     read_ledger,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.evaluation import greedy_policy
+from quorum_rl.evaluation import GreedyPolicy, greedy_policy
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.experts.storage import write_tensors
+from quorum_rl.experts.storage import numbered_leaves, write_tensors
 from quorum_rl.fit.folder import RunFolder, one_run
 from quorum_rl.fit.plan import FitPlan, plan_fit, published_budget
 from quorum_rl.fit.settings import FitSettings
@@ -51,9 +52,13 @@ class Fitted:
     certificate: Certificate | None
     folder: Path
 
+    @cached_property
+    def _policy(self) -> GreedyPolicy:
+        return greedy_policy(self.plan.learner, self.params)
+
     def act(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.integer[Any]]:
         """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
-        return greedy_policy(self.plan.learner, self.params)(observations)
+        return self._policy(observations)
 
 
 def fit(
@@ -242,8 +247,9 @@ def _finished(
     made = None if book is None else certificate(read_ledger(book), delta=plan.delta)
     if made is not None:
         place.write_json("certificate.json", json.loads(made.to_json()))
-    leaves = {str(number): np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(params))}
-    write_tensors(leaves, place.policy, {"quorum_rl.policy": type(plan.learner).__name__})
+    write_tensors(
+        numbered_leaves(params), place.policy, {"quorum_rl.policy": type(plan.learner).__name__}
+    )
     place.finish()
     return Fitted(plan, params, released, made, place.path)
 

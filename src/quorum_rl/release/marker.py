@@ -6,7 +6,6 @@ copy. Where the log has no file, this process remembers.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 from quorum_rl.budget import Ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import write_new
 
 SUFFIX: Final = ".released"
 
@@ -69,22 +69,13 @@ def _mark(source: Path | None, identity: str, ledger: str) -> None:
     marker = _beside(source)
     marker.unlink(missing_ok=True)  # it is of another log
     try:
-        descriptor = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_new(marker, json.dumps({"log": identity, "ledger": ledger}).encode() + b"\n")
     except FileExistsError as error:
         raise QuorumError(
             f"somebody else is releasing from {str(source)!r}: wait until that ends."
         ) from error
     except OSError as error:
         raise QuorumError(f"{str(marker)!r} cannot be written: {error.strerror}.") from error
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps({"log": identity, "ledger": ledger}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(marker.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _unmark(source: Path | None, identity: str) -> None:

@@ -15,6 +15,7 @@ from quorum_rl.experts.ppo.training import Judged, Standing, shape_of_agents
 from quorum_rl.experts.storage import (
     Tensors,
     map_tensors,
+    numbered_leaves,
     parsed_object,
     refusing_damage,
     whole_number,
@@ -27,11 +28,8 @@ START_ANEW: Final = "delete it to start anew"
 
 def save_standing(standing: Standing, path: Path, configuration: dict[str, Any]) -> None:
     """Write a standing, with the configuration it belongs to."""
-    tensors = {
-        f"{part}.{number}": np.asarray(leaf)
-        for part, tree in (("judged", standing.judged), ("agents", standing.agents))
-        for number, leaf in enumerate(jax.tree.leaves(tree))
-    }
+    judged = numbered_leaves(standing.judged, "judged.")
+    tensors = judged | numbered_leaves(standing.agents, "agents.")
     about = {
         "iteration": standing.iteration,
         "under_way": standing.under_way,
