@@ -10,11 +10,10 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ import optax
 from rich.console import Console
 from rich.table import Table
 
+from beside import Beside, beside
 from quorum_rl.learners import DenseLearner, get_learner
 from quorum_rl.training.clipping import clipped_by_gradients, clipped_sum
 from quorum_rl.training.expert_data import Array, ExpertData, transitions_of
@@ -168,38 +168,12 @@ def clipping_contests(
     return [Contest(what, name, ours, other) for name, other in others.items()]
 
 
-@dataclass(frozen=True)
-class Torch:
-    """The other half of the conversation with `torch_training.py`."""
-
-    process: "subprocess.Popen[str]"
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("PyTorch's half of the benchmark ended early; its error is above")
-        return json.loads(line)
-
-    def clock(self, name: str) -> Clock:
-        def seconds() -> float:
-            assert self.process.stdin is not None
-            self.process.stdin.write(f"{name} {TORCH_STEPS}\n")
-            self.process.stdin.flush()
-            return float(self.answer()) / TORCH_STEPS
-
-        return seconds
+def torch_clock(torch: Beside, name: str) -> Clock:
+    return lambda: float(torch.ask(f"{name} {TORCH_STEPS}")) / TORCH_STEPS
 
 
-@contextmanager
-def torch_beside(python: Path) -> Iterator[Torch]:
-    command = [str(python), str(HERE / "torch_training.py")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield Torch(process)
-        assert process.stdin is not None
-        process.stdin.close()
+def torch_beside(python: Path) -> AbstractContextManager[Beside]:
+    return beside("PyTorch", [str(python), str(HERE / "torch_training.py")])
 
 
 def our_contests(data: ExpertData) -> list[Contest]:
@@ -222,18 +196,18 @@ def our_contests(data: ExpertData) -> list[Contest]:
     return made
 
 
-def torch_contests(data: ExpertData, torch: Torch, measures: list[str]) -> list[Contest]:
+def torch_contests(data: ExpertData, torch: Beside, measures: list[str]) -> list[Contest]:
     made = []
     for name, bar in D3RLPY_BARS.items():
         for theirs, needed in ((f"d3rlpy-{name}", bar), (f"d3rlpy-{name}-update", None)):
             if theirs in measures:
                 ours = plain_clock(get_learner(name), data, D3RLPY_BATCH)
                 what = f"plain step, {name}, {D3RLPY_BATCH}"
-                made.append(Contest(what, theirs, ours, torch.clock(theirs), needed))
+                made.append(Contest(what, theirs, ours, torch_clock(torch, theirs), needed))
     if "opacus" in measures:
         ours = private_clock(get_learner("cql"), data, OPACUS_EXPERTS, 1)
         what = f"private step, cql, {OPACUS_EXPERTS} × 1"
-        made.append(Contest(what, "opacus", ours, torch.clock("opacus"), OPACUS_BAR))
+        made.append(Contest(what, "opacus", ours, torch_clock(torch, "opacus"), OPACUS_BAR))
     return made
 
 

@@ -11,11 +11,10 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.integrate import odeint
 
+from beside import Beside, beside
 from quorum_rl.envs import get_world, roll_out, start, uniform_policy, with_params
 from quorum_rl.envs.hiv import EFFICACY, UNHEALTHY_START
 
@@ -145,44 +145,18 @@ def odeint_clock(**tolerance: float) -> Clock:
     return clock
 
 
-@dataclass(frozen=True)
-class Gymnax:
-    """The other half of the conversation with `gymnax_worlds.py`."""
-
-    process: "subprocess.Popen[str]"
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("gymnax's half of the benchmark ended early; its error is above")
-        return json.loads(line)
-
-    def clock(self, name: str) -> Clock:
-        def clock(seed: int) -> float:
-            assert self.process.stdin is not None
-            self.process.stdin.write(f"{name} {seed}\n")
-            self.process.stdin.flush()
-            return float(self.answer())
-
-        return clock
+def gymnax_clock(gymnax: Beside, name: str) -> Clock:
+    return lambda seed: float(gymnax.ask(f"{name} {seed}"))
 
 
-@contextmanager
-def gymnax_beside(python: Path, copies: int, steps: int) -> Iterator[Gymnax]:
+def gymnax_beside(python: Path, copies: int, steps: int) -> AbstractContextManager[Beside]:
     sizes = ["--copies", str(copies), "--steps", str(steps)]
     # Importing gymnax starts JAX, so the number of devices has to come from outside.
     surroundings = os.environ | {"JAX_NUM_CPU_DEVICES": str(len(jax.devices()))}
-    command = [str(python), str(HERE / "gymnax_worlds.py"), *sizes]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=surroundings
-    ) as process:
-        yield Gymnax(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    return beside("gymnax", [str(python), str(HERE / "gymnax_worlds.py"), *sizes], surroundings)
 
 
-def contests(copies: int, steps: int, gymnax: Gymnax | None) -> list[Contest]:
+def contests(copies: int, steps: int, gymnax: Beside | None) -> list[Contest]:
     hiv, hiv_count = our_clock("HIV", copies, HIV_STEPS), copies * HIV_STEPS
     solvers = {
         "odeint, rtol 1e-10": odeint_clock(rtol=1e-10, atol=1e-12),  # the parity tests' truth
@@ -197,7 +171,9 @@ def contests(copies: int, steps: int, gymnax: Gymnax | None) -> list[Contest]:
         theirs = gymnasium_clock(name)
         made.insert(0, Contest(name, "Gymnasium", 100, ours, count, theirs, GYMNASIUM_STEPS[name]))
         if gymnax is not None:
-            made.insert(0, Contest(name, "gymnax", 1, ours, count, gymnax.clock(name), count))
+            made.insert(
+                0, Contest(name, "gymnax", 1, ours, count, gymnax_clock(gymnax, name), count)
+            )
     return made
 
 
@@ -265,7 +241,7 @@ def main() -> int:
     console, about = Console(width=100), machine()
     title = f"{options.copies} worlds at once, {options.cores} cores, jax {about['jax']}"
 
-    def measured(gymnax: Gymnax | None) -> list[Result]:
+    def measured(gymnax: Beside | None) -> list[Result]:
         return [
             hold(one, options.rounds) for one in contests(options.copies, options.steps, gymnax)
         ]
