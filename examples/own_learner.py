@@ -16,6 +16,7 @@ from jax import Array
 from quorum_rl.envs import get_world, roll_out, start, uniform_policy
 from quorum_rl.envs.reference import episode_returns
 from quorum_rl.learners import (
+    Decision,
     DenseLearner,
     Learner,
     Networks,
@@ -63,8 +64,8 @@ class Iql(DenseLearner):
         imitation = negative_log_likelihood(outputs["policy"], transition.action)
         return (value - bootstrapped) ** 2 + side * advantage**2 + emphasis * imitation
 
-    def scores(self, outputs: Outputs) -> Array:
-        return outputs["policy"]
+    def decision(self) -> Decision:
+        return Decision(highest="policy")
 
 
 def train(learner: Learner, logs: Transition, action_count: int, steps: int) -> Any:

@@ -3,6 +3,7 @@
 from quorum_rl.learners.bc import Bc
 from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
+from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.double_dqn import DoubleDqn
 from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Outputs, Traces
 from quorum_rl.learners.losses import (
@@ -18,6 +19,7 @@ __all__ = [
     "Bc",
     "Bcq",
     "Cql",
+    "Decision",
     "DenseLearner",
     "DoubleDqn",
     "LayerTrace",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.learner import DenseLearner, Outputs
 from quorum_rl.learners.losses import negative_log_likelihood
 from quorum_rl.learners.networks import Array
@@ -26,5 +27,5 @@ class Bc(DenseLearner):
         del goal
         return negative_log_likelihood(outputs["policy"], transition.action)
 
-    def scores(self, outputs: Outputs) -> Array:
-        return outputs["policy"]
+    def decision(self) -> Decision:
+        return Decision(highest="policy")

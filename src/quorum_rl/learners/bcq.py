@@ -14,6 +14,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from quorum_rl.learners import defaults
+from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.double_dqn import DoubleDqn
 from quorum_rl.learners.learner import Outputs, require
 from quorum_rl.learners.losses import negative_log_likelihood
@@ -44,7 +45,7 @@ class Bcq(DoubleDqn):
         penalty = self.logit_penalty * jnp.square(logits).mean()
         return super().loss_from_outputs(outputs, goal, transition) + imitation + penalty
 
-    def scores(self, outputs: Outputs) -> Array:
-        logits = outputs["imitation"]
-        likely = jnp.exp(logits - logits.max(axis=-1, keepdims=True)) > self.threshold
-        return jnp.where(likely, outputs["action_values"], -jnp.inf)
+    def decision(self) -> Decision:
+        if self.threshold == 0:  # even of actions whose likelihood is rounded to 0
+            return super().decision()
+        return Decision("action_values", among_likely="imitation", threshold=self.threshold)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quorum_rl.learners import defaults
+from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.learner import DenseLearner, Networks, Outputs, require
 from quorum_rl.learners.losses import bootstrapped_return, huber, of_action
 from quorum_rl.learners.networks import Array, apply_network
@@ -40,5 +41,5 @@ class DoubleDqn(DenseLearner):
         value = of_action(outputs["action_values"], transition.action)
         return huber(value - goal, self.huber_threshold)
 
-    def scores(self, outputs: Outputs) -> Array:
-        return outputs["action_values"]
+    def decision(self) -> Decision:
+        return Decision(highest="action_values")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import defaults
+from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.networks import (
     Array,
     LayerTrace,
@@ -58,8 +59,8 @@ class DenseLearner(ABC):
     """A learner whose loss sees its parameters through the outputs of dense networks, and only so.
 
     A subclass says which networks there are (`output_sizes`), what their outputs are pulled
-    towards (`goal`, a constant as far as gradients are concerned), the `loss_from_outputs` and the
-    `scores` of the actions. All networks look at `transition.observation`, so one pass with taps
+    towards (`goal`, a constant as far as gradients are concerned), the `loss_from_outputs` and how
+    it decides (`decision`). All networks look at `transition.observation`, so one pass with taps
     gives every layer's inputs and errors (`loss_and_traces`). Private training reads the norms of
     gradients from these; a learner of another kind costs it a gradient per expert.
     """
@@ -92,12 +93,25 @@ class DenseLearner(ABC):
     def loss_from_outputs(self, outputs: Outputs, goal: Any, transition: Transition) -> Array:
         """The loss of one transition, from what the networks say of its observation."""
 
-    @abstractmethod
+    def decision(self) -> Decision:
+        """How the outputs decide, as data, so that a policy can leave JAX.
+
+        Raises:
+            QuorumError: if the learner does not say.
+        """
+        raise QuorumError(
+            f"{type(self).__name__} does not say how it decides: define its method decision."
+        )
+
     def scores(self, outputs: Outputs) -> Array:
         """A number for each action; the greedy action has the highest.
 
+        A learner may score in a way that no `decision` describes, but then its policies cannot
+        be exported.
+
         Shapes: `(…, outputs) -> (…, action_count)`.
         """
+        return self.decision().scores(outputs)
 
     @final
     def init(self, key: Array, observation_size: int, action_count: int) -> Networks:

@@ -1,0 +1,57 @@
+"""From a learner and its trained parameters to a policy that needs neither of them."""
+
+from typing import Any
+
+import numpy as np
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import DenseLearner, Learner
+from quorum_rl.policy import Layer, Policy
+
+
+def policy_of(
+    learner: Learner, params: Any, *, world: str | None = None, certificate: str | None = None
+) -> Policy:
+    """The policy that acts as `learner.act(params, ·)` does, without JAX.
+
+    It keeps only the networks that decide. `certificate` is a digest of the certificate that goes
+    with the parameters.
+
+    Guarantee: a function of `params` and public facts, so it costs nothing beyond them.
+
+    Raises:
+        QuorumError: if the learner is not a `DenseLearner` that says how it decides, or the
+            parameters are not finite.
+    """
+    kind = type(learner).__name__
+    if not isinstance(learner, DenseLearner):
+        raise QuorumError(
+            f"policies of {kind} cannot be exported, because it is not made of dense networks: "
+            "derive it from quorum_rl.learners.DenseLearner."
+        )
+    if type(learner).scores is not DenseLearner.scores:
+        raise QuorumError(
+            f"policies of {kind} cannot be exported, because its scores are code: define its "
+            "method decision instead of scores."
+        )
+    highest, among_likely, threshold = learner.decision()
+    deciding = [name for name in (highest, among_likely) if name is not None]
+    for name in deciding:
+        if name not in params:
+            raise QuorumError(
+                f"{kind} decides by {name!r}, which is none of its networks: name in its decision "
+                f"one of {', '.join(params)}."
+            )
+    networks = {
+        name: tuple(Layer(np.asarray(w), np.asarray(b)) for w, b in params[name])
+        for name in deciding
+    }
+    return Policy(
+        networks=networks,
+        highest=highest,
+        among_likely=among_likely,
+        threshold=threshold,
+        learner=getattr(learner, "name", kind),
+        world=world,
+        certificate=certificate,
+    )

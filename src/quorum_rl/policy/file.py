@@ -1,0 +1,142 @@
+"""A policy on disk: safetensors, with a JSON description in the header.
+
+Any safetensors reader opens these files. The description carries a checksum of itself and of the
+weights, because a flipped bit in a weight would else be another policy.
+"""
+
+import hashlib
+import json
+import reprlib
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.files import replacing
+from quorum_rl.policy.networks import Floats, Layer, Network
+
+FORMAT: Final = 1
+HEADER_KEY: Final = "quorum_rl.policy"
+ACTIVATION: Final = "relu"
+
+Tensors = dict[str, Floats]
+
+
+def write_policy(
+    path: str | Path, networks: Mapping[str, Network], description: dict[str, Any]
+) -> None:
+    """Write networks and what is said about them; the file appears only when it is complete.
+
+    Raises:
+        QuorumError: if it cannot be written.
+    """
+    tensors = {
+        f"{name}.{number}.{part}": array
+        for name, network in networks.items()
+        for number, layer in enumerate(network)
+        for part, array in layer._asdict().items()
+    }
+    said = {"format": FORMAT, "activation": ACTIVATION, **description}
+    said["sha256"] = _checksum(said, tensors)
+    with replacing(Path(path)) as temporary:
+        try:
+            save_file(tensors, str(temporary), metadata={HEADER_KEY: json.dumps(said)})
+        except SafetensorError as error:
+            raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
+
+
+def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
+    """The networks of a policy's file and its description, of which only the form is checked.
+
+    Raises:
+        QuorumError: if the file is not there, holds no policy, is damaged or of a newer format.
+    """
+    if not Path(path).is_file():
+        raise QuorumError(f"policy {str(path)!r}: there is no such file.")
+    try:
+        with safe_open(str(path), "numpy") as file:
+            text = (file.metadata() or {}).get(HEADER_KEY)
+            if text is None:
+                raise QuorumError(
+                    f"policy {str(path)!r}: the file holds no policy: give the policy.safetensors "
+                    "of a finished run."
+                )
+            said = _description(path, text)
+            tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 - no dict
+        networks = _networks(said, tensors)
+        if said["sha256"] != _checksum(said, tensors):
+            raise ValueError("its checksum is that of another policy")
+    except (
+        SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
+        if isinstance(error, QuorumError):
+            raise
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise QuorumError(
+            f"policy {str(path)!r} is damaged or not one that Quorum wrote ({reason}): get it anew."
+        ) from error
+    return networks, said
+
+
+def _description(path: str | Path, text: str) -> dict[str, Any]:
+    said = json.loads(text)
+    if not isinstance(said, dict) or type(said["format"]) is not int or said["format"] < 1:
+        raise ValueError("its description is not one of a policy")
+    if said["format"] > FORMAT:
+        raise QuorumError(
+            f"policy {str(path)!r} has format {reprlib.repr(said['format'])} and this version of "
+            f"Quorum reads up to {FORMAT}: install a newer one with pip install -U quorum-rl."
+        )
+    decision = said["decision"]
+    if not isinstance(decision, dict) or set(decision) != {"highest", "among_likely", "threshold"}:
+        raise ValueError("it does not say how it decides")
+    if said["activation"] != ACTIVATION:
+        raise ValueError(f"its activation is {reprlib.repr(said['activation'])}")
+    return said
+
+
+def _tensor(file: Any, name: str) -> Floats:
+    dtype = file.get_slice(name).get_dtype()
+    if dtype != "F32":
+        raise ValueError(f"tensor {reprlib.repr(name)} is of type {dtype} and not F32")
+    tensor: Floats = file.get_tensor(name)
+    return tensor
+
+
+def _networks(said: dict[str, Any], tensors: Tensors) -> dict[str, Network]:
+    """The networks that the description announces.
+
+    Raises:
+        KeyError, TypeError, ValueError: if the tensors are others.
+    """
+    networks: dict[str, Network] = {}
+    expected = 0
+    for name, sizes in said["networks"].items():
+        layers = []
+        for number, (inputs, outputs) in enumerate(pairwise(sizes)):
+            layer = Layer(*(tensors[f"{name}.{number}.{part}"] for part in Layer._fields))
+            if layer.weight.shape != (inputs, outputs) or layer.bias.shape != (outputs,):
+                raise ValueError(
+                    f"layer {number} of {name} has a weight {layer.weight.shape} and a bias "
+                    f"{layer.bias.shape} where ({inputs}, {outputs}) is announced"
+                )
+            layers.append(layer)
+            expected += len(layer)
+        networks[name] = tuple(layers)
+    if expected != len(tensors):
+        raise ValueError(f"it holds {len(tensors)} tensors where {expected} are announced")
+    return networks
+
+
+def _checksum(said: dict[str, Any], tensors: Tensors) -> str:
+    """A digest of all that decides, apart from the digest itself."""
+    facts = {name: fact for name, fact in said.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(np.asarray(tensors[name], "<f4").tobytes())
+    return digest.hexdigest()

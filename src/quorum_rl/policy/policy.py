@@ -1,0 +1,207 @@
+"""A trained policy: what it is, how it acts, and how it is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.policy.file import read_policy, write_policy
+from quorum_rl.policy.networks import Floats, Network, apply_network, checked_network, widths
+from quorum_rl.policy.onnx_export import write_onnx
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Policy:
+    """One trained policy: dense ReLU networks and how they decide. It acts in NumPy, without JAX.
+
+    The action is the one for which the network `highest` has the highest output; of several, the
+    first. With `among_likely` only actions count that the softmax G of that network's outputs
+    makes likely: G(b|s) / max G(·|s) > `threshold`.
+
+    Guarantee: a policy is computed from trained parameters and public facts alone, so it tells no
+    more about an expert than the certificate of its training says.
+
+    Raises:
+        QuorumError: if the networks do not fit each other, or a number is not finite.
+    """
+
+    networks: Mapping[str, Network] = field(repr=False)  # those that decide, by what they answer
+    highest: str
+    among_likely: str | None = None
+    threshold: float = 0.0
+    learner: str  # the name of what trained it
+    world: str | None = None  # where it is at home, if that has a name
+    certificate: str | None = None  # a digest of the certificate that goes with it
+
+    def __post_init__(self) -> None:
+        networks = {name: checked_network(name, one) for name, one in self.networks.items()}
+        object.__setattr__(self, "networks", MappingProxyType(networks))
+        _check_facts(self)
+        deciding = (
+            [self.highest] if self.among_likely is None else [self.highest, self.among_likely]
+        )
+        if set(deciding) != networks.keys():
+            raise QuorumError(
+                f"the policy decides by {_listed(deciding)} but has {_listed(networks)}: give the "
+                "networks that decide, and only those."
+            )
+        ends = {(sizes[0], sizes[-1]) for sizes in map(widths, networks.values())}
+        if len(ends) > 1:
+            raise QuorumError(
+                f"the networks {_listed(networks)} have different numbers of inputs or of outputs: "
+                "give networks for the same observations and actions."
+            )
+        # As a float32, because that is what it is compared as.
+        if self.among_likely is not None and not (
+            0 < self.threshold < 1 and 0 < np.float32(self.threshold) < 1
+        ):
+            raise QuorumError(
+                f"the threshold is {self.threshold}: give a number above 0 and below 1."
+            )
+
+    @property
+    def observation_size(self) -> int:
+        """How many numbers one observation has."""
+        return widths(self.networks[self.highest])[0]
+
+    @property
+    def action_count(self) -> int:
+        """How many actions there are; they count from 0."""
+        return widths(self.networks[self.highest])[-1]
+
+    def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """The actions for one observation or many.
+
+        One observation gets a NumPy integer, as NumPy's own functions return one.
+
+        Shapes: `(…, observation_size) -> (…)`.
+
+        Raises:
+            QuorumError: if the observations have another width, are not finite, or are so large
+                that the outputs are not.
+        """
+        chosen: npt.NDArray[np.int64] = self.values(observations).argmax(axis=-1).astype(np.int64)
+        return chosen
+
+    def values(self, observations: npt.ArrayLike) -> Floats:
+        """What the policy decides by: the highest number is that of the action it takes.
+
+        These are action values, or log-likelihoods up to a constant where the policy imitates; −∞
+        stands for actions that are not likely enough.
+
+        Shapes: `(…, observation_size) -> (…, action_count)`.
+
+        Raises:
+            QuorumError: as for `act`.
+        """
+        seen = _checked_observations(observations, self.observation_size)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            outputs = {name: apply_network(one, seen) for name, one in self.networks.items()}
+            if not all(np.isfinite(output).all() for output in outputs.values()):
+                raise QuorumError(
+                    "an observation is so large that the policy's values are not finite: give "
+                    "observations on the scale it was trained with."
+                )
+            values = outputs[self.highest]
+            if self.among_likely is None:
+                return values
+            logits = outputs[self.among_likely]
+            ratio = np.exp(logits - logits.max(axis=-1, keepdims=True))
+            return np.where(ratio > np.float32(self.threshold), values, np.float32(-np.inf))
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as a safetensors file; the same policy gives the same bytes.
+
+        Raises:
+            QuorumError: if the file cannot be written.
+        """
+        description = {
+            "networks": {name: list(widths(one)) for name, one in self.networks.items()},
+            "decision": {
+                "highest": self.highest,
+                "among_likely": self.among_likely,
+                "threshold": float(self.threshold),
+            },
+            "learner": self.learner,
+            "world": self.world,
+            "certificate": self.certificate,
+        }
+        write_policy(path, self.networks, description)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """The policy in a file that `save` wrote.
+
+        Raises:
+            QuorumError: if the file is not there, holds no policy, is damaged, or was written by a
+                newer version of Quorum.
+        """
+        networks, description = read_policy(path)
+        facts: dict[str, Any] = {
+            name: description.get(name) for name in ("learner", "world", "certificate")
+        }
+        try:
+            return cls(networks=networks, **description["decision"], **facts)
+        except QuorumError as error:
+            raise QuorumError(f"policy {str(path)!r}: {error}") from error
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the policy as an ONNX model, for any runtime.
+
+        Shapes: input `observations` float32 `(batch, observation_size)`; outputs `actions` int64
+            `(batch,)` and `values` float32 `(batch, action_count)`; the batch is dynamic.
+
+        Raises:
+            QuorumError: without the package onnx, or if the file cannot be written.
+        """
+        facts = {"learner": self.learner, "world": self.world, "certificate": self.certificate}
+        write_onnx(
+            path,
+            self.networks,
+            highest=self.highest,
+            among_likely=self.among_likely,
+            threshold=self.threshold,
+            facts={name: fact for name, fact in facts.items() if fact is not None},
+        )
+
+
+def _check_facts(policy: Policy) -> None:
+    for name in ("highest", "among_likely", "learner", "world", "certificate"):
+        fact: Any = getattr(policy, name)
+        optional = name not in ("highest", "learner")
+        if not (isinstance(fact, str) and fact) and not (optional and fact is None):
+            raise QuorumError(f"the policy's {name} is {fact!r}: give a text.")
+    if type(policy.threshold) not in (int, float):
+        raise QuorumError(f"the policy's threshold is {policy.threshold!r}: give a number.")
+
+
+def _checked_observations(observations: npt.ArrayLike, width: int) -> Floats:
+    """The observations as float32.
+
+    Raises:
+        QuorumError: if they are not finite numbers, `width` of them in a row.
+    """
+    try:
+        given = np.asarray(observations)
+    except ValueError as error:  # rows of different lengths
+        raise QuorumError(f"the observations are no array: give rows of {width}.") from error
+    if given.dtype.kind not in "fiub":
+        raise QuorumError(f"the observations are of type {given.dtype}: give numbers.")
+    if given.ndim == 0 or given.shape[-1] != width:
+        raise QuorumError(
+            f"the observations have shape {given.shape}: give ({width},) for one, or (n, {width})."
+        )
+    with np.errstate(over="ignore"):
+        seen = given.astype(np.float32)
+    if not np.isfinite(seen).all():
+        raise QuorumError("an observation is not finite in float32: give finite numbers.")
+    return seen
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "none"
