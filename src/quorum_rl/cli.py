@@ -1,44 +1,45 @@
 """The `quorum` command: reads the command line, and turns user errors into one sentence.
 
-Only light modules are imported here; a command imports JAX when it runs.
+Only light modules are imported here: a command's own module when it is named, JAX when it runs.
 """
 
+import importlib
+import inspect
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, make_dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Final, Protocol, get_args, get_type_hints
 
 import tyro
 
 from quorum_rl import __version__
-from quorum_rl.commands.demo import Demo
-from quorum_rl.commands.demos import Demos
-from quorum_rl.commands.experts import Experts
-from quorum_rl.commands.fit import Fit
-from quorum_rl.commands.ledger import Certificates, Ledgers
-from quorum_rl.commands.plan import Plan
-from quorum_rl.commands.release import Release
-from quorum_rl.commands.worlds import Worlds
-from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.commands.configuration import read_table, with_defaults, without_config
+from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 
-DESCRIPTION = """Quorum is to learn one policy from the logged decisions of many experts, so that
+DESCRIPTION: Final = """Quorum learns one policy from the logged decisions of many experts, so that
 nobody can tell from the policy whether any one expert took part.
 
-The stages so far: worlds, experts (who is protected), demos (what they did), plan, release (which
-prefixes may be published) and fit (both stages of learning), with a ledger of what was spent and
-its certificate. Start with 'quorum demo', then 'quorum fit --help'."""
+In order: worlds, experts (who is protected), demos (what they did), ledger (what may be spent),
+then fit, which plans, releases and trains; or plan, release and train one by one. Then evaluate,
+report, certificate and publish. Start with 'quorum demo', then 'quorum fit --help'."""
 
-Command = (
-    Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Worlds, tyro.conf.subcommand("worlds")]
-    | Annotated[Experts, tyro.conf.subcommand("experts")]
-    | Annotated[Demos, tyro.conf.subcommand("demos")]
-    | Annotated[Plan, tyro.conf.subcommand("plan")]
-    | Annotated[Release, tyro.conf.subcommand("release")]
-    | Annotated[Fit, tyro.conf.subcommand("fit")]
-    | Annotated[Ledgers, tyro.conf.subcommand("ledger")]
-    | Annotated[Certificates, tyro.conf.subcommand("certificate")]
-)
+# Where each command is, and what it is for; a group of commands is a class with a `command`.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("demo:Demo", "The whole flow on an embedded default."),
+    "worlds": ("worlds:Worlds", "The worlds: list them, draw an episode."),
+    "experts": ("experts:Experts", "The experts, who are protected: train, show, returns."),
+    "demos": ("demos:Demos", "What the experts did: collect, show, import, export, agreement."),
+    "ledger": ("ledger:Ledgers", "The budget of a set of experts: create, show."),
+    "plan": ("plan:Plan", "What a release would cost and give, from declared numbers alone."),
+    "release": ("release:Release", "Stage 1: release the prefixes that a quorum agrees on."),
+    "fit": ("fit:Fit", "Both stages: from demonstrations and experts to a policy."),
+    "certificate": ("ledger:Certificates", "What a ledger certifies: show, verify."),
+}
+SAID_OF_CONFIG: Final = """Every setting may also come from the table [{table}] of a TOML file:
+--config FILE. Flags outrank it."""
 
 
 class Runnable(Protocol):
@@ -53,15 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words == ["--version"]:
         print(f"quorum {__version__}")
         return
-    command: Runnable = tyro.cli(
-        Command,
-        prog="quorum",
-        description=DESCRIPTION,
-        args=words or ["--help"],
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
     try:
-        command.run()
+        command_of(words).run()
     except QuorumError as error:
         print(f"quorum: {error}", file=sys.stderr)
         sys.exit(2)
@@ -75,6 +69,83 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print("quorum: there is not enough memory for that: ask for less.", file=sys.stderr)
         sys.exit(2)
+
+
+def command_of(words: Sequence[str]) -> Runnable:
+    """The command that these words name, with its settings from flags, file and defaults.
+
+    Raises:
+        QuorumError: if there is no such command, or `--config` names a file that does not fit.
+        SystemExit: after help was shown, or flags that make no sense.
+    """
+    words, file = without_config(words)
+    if not words or words[0].startswith("-"):
+        return _help(words or ["--help"])
+    name, *rest = words
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    command, path, known = _loaded(name), [name], [list(COMMANDS)]
+    if inner := subcommands(command):
+        if not rest or rest[0].startswith("-"):
+            return _parsed(command, path, rest or ["--help"], {})
+        if rest[0] not in inner:
+            raise unknown_name(f"command of 'quorum {name}'", rest[0], inner)
+        command, path, rest = inner[rest[0]], [name, rest[0]], rest[1:]
+        known.append(list(inner))
+    if file is None:
+        return _parsed(command, path, rest, {})
+    table = read_table(file, path, known)
+    default = with_defaults(command, table, f"--config {str(file)!r}, [{'.'.join(path)}]")
+    return _parsed(command, path, rest, vars(default))
+
+
+def subcommands(group: Any) -> dict[str, Any]:
+    """The commands of a group, by name; none if it is a command itself."""
+    if [field.name for field in fields(group)] != ["command"]:
+        return {}
+    union = get_type_hints(group, include_extras=True)["command"]
+    return {get_args(one)[1].name: get_args(one)[0] for one in get_args(union)}
+
+
+def _parsed(
+    command: Any, path: Sequence[str], words: Sequence[str], defaults: Mapping[str, Any]
+) -> Runnable:
+    """The command with what the words say, and `defaults` (all or none) for the rest."""
+    # tyro would take a dictionary's default for all that may be named in it: joined afterwards.
+    tables = {name: value for name, value in defaults.items() if isinstance(value, dict)}
+    own = {**defaults, **{name: {} for name in tables}}
+    described = inspect.getdoc(command) or ""
+    if not subcommands(command):
+        described += "\n\n" + SAID_OF_CONFIG.format(table=".".join(path))
+    made: Any = tyro.cli(
+        command,
+        prog=" ".join(["quorum", *path]),
+        description=described,
+        args=words,
+        default=command(**own) if own else None,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+    joined: Runnable = replace(
+        made, **{name: value | getattr(made, name) for name, value in tables.items()}
+    )
+    return joined
+
+
+def _help(words: Sequence[str]) -> Runnable:
+    """The list of commands, made without importing them."""
+    stubs: list[Any] = [
+        Annotated[make_dataclass(name, []), tyro.conf.subcommand(name, description=what)]
+        for name, (_, what) in COMMANDS.items()
+    ]
+    made: Runnable = tyro.cli(
+        reduce(or_, stubs), prog="quorum", description=DESCRIPTION, args=words
+    )
+    return made
+
+
+def _loaded(name: str) -> Any:
+    module, attribute = COMMANDS[name][0].split(":")
+    return getattr(importlib.import_module(f"quorum_rl.commands.{module}"), attribute)
 
 
 if __name__ == "__main__":
