@@ -115,6 +115,42 @@ def plan_fit(
     chosen = settings or FitSettings()
     if chosen.method == "non-private":
         return _without_privacy(chosen, learner, epsilon, delta)
+    _check_declared(declared, epsilon, delta)
+    if chosen.method == "dp-sgd" or not can_query:
+        note = () if can_query else ("the experts cannot be queried, so nothing is released",)
+        return _privately(chosen, learner, declared, (epsilon, delta), note)
+    if chosen.mode == "paper":
+        return _as_published(chosen, learner, declared, (epsilon, delta))
+    return _selectively(chosen, learner, declared, (epsilon, delta))
+
+
+def plan_training(
+    declared: Declared,
+    learner: Learner,
+    release: ReleasePlan,
+    *,
+    epsilon: float,
+    delta: float,
+    settings: FitSettings | None = None,
+) -> FitPlan:
+    """The second stage beside a release that was made before: both cost the budget together.
+
+    Raises:
+        QuorumError: if a needed fact is not declared, or the release alone spends the budget.
+    """
+    chosen = settings or FitSettings()
+    _check_declared(declared, epsilon, delta)
+    both = _privately(chosen, learner, declared, (epsilon, delta), (), release)
+    noise = _noise_to_signal(both, declared)
+    if noise <= MOST_NOISE:
+        return both
+    note = f"private steps would be mostly noise ({noise:.0f} times the largest gradient): none"
+    return replace(
+        _without_privacy(chosen, learner, epsilon, delta), release=release, notes=(note,)
+    )
+
+
+def _check_declared(declared: Declared, epsilon: float, delta: float) -> None:
     if not 0 < epsilon < math.inf:
         raise QuorumError(f"epsilon is {epsilon}: give a positive number.")
     if not 0 < delta < 1:
@@ -124,12 +160,6 @@ def plan_fit(
             "the demonstrations do not declare how many experts there are at least, which the "
             "guarantee counts on: declare minimum_experts, here or when collecting."
         )
-    if chosen.method == "dp-sgd" or not can_query:
-        note = () if can_query else ("the experts cannot be queried, so nothing is released",)
-        return _privately(chosen, learner, declared, (epsilon, delta), note)
-    if chosen.mode == "paper":
-        return _as_published(chosen, learner, declared, (epsilon, delta))
-    return _selectively(chosen, learner, declared, (epsilon, delta))
 
 
 def _without_privacy(
