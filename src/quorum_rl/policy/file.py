@@ -42,7 +42,7 @@ def write_policy(
         for part, array in layer._asdict().items()
     }
     said = {"format": FORMAT, "activation": ACTIVATION, **description}
-    said["sha256"] = _checksum(said, tensors)
+    said["sha256"] = checksum(said, tensors)
     with replacing(Path(path)) as temporary:
         try:
             save_file(tensors, str(temporary), metadata={HEADER_KEY: json.dumps(said)})
@@ -69,7 +69,7 @@ def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
             said = _description(path, text)
             tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 - no dict
         networks = _networks(said, tensors)
-        if said["sha256"] != _checksum(said, tensors):
+        if said["sha256"] != checksum(said, tensors):
             raise ValueError("its checksum is that of another policy")
     except (
         SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
@@ -133,7 +133,7 @@ def _networks(said: dict[str, Any], tensors: Tensors) -> dict[str, Network]:
     return networks
 
 
-def _checksum(said: dict[str, Any], tensors: Tensors) -> str:
+def checksum(said: dict[str, Any], tensors: Tensors) -> str:
     """A digest of all that decides, apart from the digest itself."""
     facts = {name: fact for name, fact in said.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
