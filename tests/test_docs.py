@@ -1,0 +1,135 @@
+"""What the pages show exists: files they link to, commands they show, names they import."""
+
+import ast
+import contextlib
+import functools
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from quorum_rl.cli import command_of
+from quorum_rl.errors import QuorumError
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+SCRIPT = re.compile(r"python ((?:benchmarks|docs|examples)/\S+?\.py)")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(*found) for found in FENCE.findall(text)]
+
+
+def shown_commands(block: Block) -> Iterator[list[str]]:
+    """The `quorum` commands of a block, as words; of a transcript, what follows the prompt."""
+    if block.language not in ("", "sh"):
+        return
+    for line in block.text.replace("\\\n", " ").splitlines():
+        command = line.removeprefix("$ ")
+        if command.startswith("quorum ") and (block.language or line.startswith("$ ")):
+            yield shlex.split(command, comments=True)[1:]
+
+
+def answer(words: Sequence[str]) -> tuple[bool, str]:
+    """Whether the command line takes these words, and what it says to them. Nothing is run."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            command_of(words)
+        except SystemExit as stop:
+            return not stop.code, said.getvalue()
+        except QuorumError as error:
+            return False, str(error)
+    return True, ""
+
+
+@functools.cache
+def help_of(*words: str) -> str:
+    """The help of a command, or nothing if there is no such command."""
+    exists, text = answer([*words, "--help"])
+    return text if exists else ""
+
+
+def complaints(mention: str) -> list[str]:
+    """What is wrong with a command that is mentioned in a sentence, where placeholders may be."""
+    words = mention.split()[1:]
+    depth = 2 if f"usage: quorum {words[0]} [-h] {{" in help_of(words[0]) else 1
+    text = help_of(*words[:depth])
+    if not text:
+        return [f"there is no command {mention!r}"]
+    flags = [word for word in words if word.startswith("--")]
+    return [f"{mention!r}: no {flag}" for flag in flags if flag != "--help" and flag not in text]
+
+
+@pages
+def test_every_relative_link_and_picture_exists(page: Path) -> None:
+    targets = {link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text()))}
+    local = {target for target in targets if target and ":" not in target}
+    assert not [target for target in sorted(local) if not (page.parent / target).exists()]
+
+
+@pages
+def test_every_command_shown_is_one_that_the_command_line_takes(page: Path) -> None:
+    commands = [words for block in blocks(page.read_text()) for words in shown_commands(block)]
+    answers = [(words, *answer(words)) for words in commands]
+    assert not [(words, said) for words, taken, said in answers if not taken]
+
+
+@pages
+def test_every_command_mentioned_exists_and_has_the_options_it_is_mentioned_with(
+    page: Path,
+) -> None:
+    mentions = {
+        mention
+        for mention in INLINE.findall(FENCE.sub("", page.read_text()))
+        if re.match(r"quorum [a-z]", mention)
+    }
+    assert not [said for mention in sorted(mentions) for said in complaints(mention)]
+
+
+@pages
+def test_every_python_block_compiles_and_imports_names_that_exist(page: Path) -> None:
+    missing = []
+    for block in blocks(page.read_text()):
+        if block.language != "python":
+            continue
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quorum_rl"):
+                module = importlib.import_module(node.module or "")
+                names = [alias.name for alias in node.names]
+                missing += [f"{node.module}.{name}" for name in names if not hasattr(module, name)]
+    assert not missing
+
+
+@pages
+def test_every_script_shown_exists(page: Path) -> None:
+    scripts = set(SCRIPT.findall(page.read_text()))
+    assert not [script for script in sorted(scripts) if not (ROOT / script).is_file()]
+
+
+def test_a_wrong_command_would_be_noticed() -> None:
+    assert not answer(["plan", "--experts", "3000"])[0]
+    assert not answer(["plans"])[0]
+    assert complaints("quorum plans")
+    assert complaints("quorum demos collected FILE")
+    assert complaints("quorum plan --expert-count 3")
+    assert not complaints("quorum demos collect FILE --p-min 0")
