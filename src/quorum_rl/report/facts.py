@@ -1,0 +1,255 @@
+"""What a report shows: public facts of one run, and nothing that was measured on private data.
+
+A part that a run does not have is `Missing`, with the sentence that the report shows in its place.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from quorum_rl.budget.certificate import Assumption
+
+LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why a part is not there, and what would make it."""
+
+    why: str
+    command: str | None = None
+
+
+Maybe: TypeAlias = Part | Missing
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that a reader must not overlook; `grave` if the guarantee itself is in doubt."""
+
+    title: str
+    text: str
+    grave: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What was learned and from whom, as declared: none of these numbers was counted."""
+
+    method: str
+    mode: str
+    learner: str
+    world: str | None
+    minimum_experts: int | None
+    action_count: int
+    observation_size: int
+    horizon: int
+    p_min: float | None
+    smoothing: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """The certificate, as a reader needs it. `epsilon` is infinite where nothing is claimed;
+    `check` says what came of computing it a second time."""
+
+    epsilon: float
+    delta: float
+    relation: str
+    kind: str
+    modes: tuple[str, ...]
+    identity: str
+    ledger_head: str
+    statement: str
+    assumptions: tuple[Assumption, ...]
+    not_accounted: tuple[str, ...]
+    limitations: tuple[str, ...]
+    marks: tuple[str, ...]
+    torn: bool
+    check: str
+    contradicted: bool  # by the second opinion
+
+    @property
+    def claims(self) -> bool:
+        """Whether there is a finite ε, and nothing speaks against it."""
+        return math.isfinite(self.epsilon) and not self.contradicted
+
+    @property
+    def best_accuracy(self) -> float:
+        """How often the best guess at all is right, for an expert who takes part at even odds.
+
+        (ε, δ)-indistinguishable outputs have a total variation of at most
+        (e^ε − 1 + 2δ)/(e^ε + 1), and the best guess is right with (1 + that)/2.
+        """
+        return 1 - (1 - self.delta) / (1 + self._factor)
+
+    def recognised_at(self, false_alarms: float) -> float:
+        """The largest share of present experts that a test with so many false alarms finds.
+
+        Both directions of the definition bound it: P ≤ e^ε·f + δ and 1 − f ≤ e^ε·(1 − P) + δ.
+        """
+        grown = self._factor * false_alarms + self.delta
+        return min(grown, 1 - (1 - self.delta - false_alarms) / self._factor, 1.0)
+
+    @property
+    def _factor(self) -> float:
+        return math.exp(min(self.epsilon, LARGEST_EPSILON))
+
+
+StageName = Literal["release", "private steps"]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One event that was paid for: its constants in words, and what it costs alone."""
+
+    stage: StageName
+    run: str
+    at: str
+    words: str
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All charges of one kind, and what they cost without the other kind."""
+
+    name: StageName
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What was spent: every ε is at `delta`. `allowed` is None where a ledger has no budget."""
+
+    delta: float
+    stages: tuple[Stage, ...]
+    together: float
+    allowed: float | None
+    charges: tuple[Charge, ...]
+
+    @property
+    def added_up(self) -> float:
+        return math.fsum(stage.epsilon for stage in self.stages)
+
+    @property
+    def unspent(self) -> float | None:
+        return None if self.allowed is None else max(self.allowed - self.together, 0.0)
+
+    @property
+    def runs(self) -> int:
+        return len({charge.run for charge in self.charges})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How one way of learning did over several seeds; `epsilon` is None if it was not private."""
+
+    name: str
+    epsilon: float | None
+    delta: float | None
+    scores: tuple[float, ...]
+    score: float
+    interval: tuple[float, float] | None
+    mean_return: float | None
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Methods side by side. Scores: 0 is a random policy, 1 the world's reference policy."""
+
+    world: str
+    experts: int
+    seeds: int
+    methods: tuple[Method, ...]
+
+    @property
+    def has_non_private(self) -> bool:
+        return any(method.epsilon is None for method in self.methods)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What the policy earned in its world, which costs no privacy."""
+
+    world: str
+    episodes: int
+    mean: float
+    interval: tuple[float, float] | None
+    score: float | None
+    score_interval: tuple[float, float] | None
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """How long the released prefixes are: `(length, how many)`, shortest first."""
+
+    counts: tuple[tuple[int, int], ...]
+    iterations: int | None
+
+    @property
+    def prefixes(self) -> int:
+        return sum(count for _, count in self.counts)
+
+    @property
+    def transitions(self) -> int:
+        return sum(length * count for length, count in self.counts)
+
+    @property
+    def longest(self) -> int:
+        return max((length for length, _ in self.counts), default=0)
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """`(step, loss on released data)`; each is the mean of `averaged` lines of the metrics."""
+
+    points: tuple[tuple[float, float], ...]
+    averaged: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodePicture:
+    """One greedy episode, drawn: `svg` follows the colour of the text around it."""
+
+    world: str
+    steps: int
+    total_reward: float
+    svg: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Diagnostics, NOT private: the share of experts who go along, by the prefix's length."""
+
+    steps: tuple[int, ...]
+    mean: tuple[float, ...]
+    median: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    trajectories: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything on the page."""
+
+    name: str
+    made_at: str
+    learned: Learned
+    notices: tuple[Notice, ...]
+    guarantee: Maybe[Guarantee]
+    spending: Maybe[Spending]
+    evaluation: Maybe[Evaluation]
+    comparison: Maybe[Comparison]
+    prefixes: Maybe[Prefixes]
+    learning: Maybe[LearningCurve]
+    episode: Maybe[EpisodePicture]
+    agreement: Agreement | None
+    repeat: str
+    settings: tuple[tuple[str, str], ...]
+    versions: tuple[tuple[str, str], ...]
