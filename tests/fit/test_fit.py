@@ -1,5 +1,6 @@
 """A fit from end to end: what is charged, written, read by whom, and refused."""
 
+import hashlib
 import json
 import stat
 from dataclasses import replace
@@ -20,14 +21,13 @@ from fits import (
     fitted,
     named,
     same_weights,
-    weights,
 )
 
-from quorum_rl.budget import Ledger, certificate, read_ledger
+from quorum_rl.budget import Budget, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.storage import map_tensors
-from quorum_rl.fit import Fitted, plan_fit, run
+from quorum_rl.fit import Fitted, plan_fit, run, steps
 from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
 from quorum_rl.training.expert_data import ExpertData, expert_data
@@ -66,18 +66,26 @@ def test_what_stays_behind_is_what_may_be_shown(done: Fitted) -> None:
         "certificate.json",
         "config.json",
         "ledger.jsonl",
+        "metrics.jsonl",
+        "policy.onnx",
         "policy.safetensors",
         "released.parquet",
     ]
 
 
 def test_the_policy_that_is_written_is_the_one_that_is_returned_and_acts(done: Fitted) -> None:
-    tensors, _ = map_tensors(done.folder / "policy.safetensors")
-    for number, leaf in enumerate(weights(done)):
-        np.testing.assert_array_equal(tensors[str(number)], leaf)
+    written = Policy.load(done.folder / "policy.safetensors")
+    for layer, trained in zip(
+        written.networks["action_values"], done.params["action_values"], strict=True
+    ):
+        np.testing.assert_array_equal(layer.weight, trained.weight)
+        np.testing.assert_array_equal(layer.bias, trained.bias)
     states = np.arange(HORIZON, dtype=np.float32)[:, None]
     wanted = LEARNER.act(done.params, jnp.asarray(states))
     np.testing.assert_array_equal(done.act(states), wanted)
+    np.testing.assert_array_equal(written.act(states), wanted)
+    certified = (done.folder / "certificate.json").read_bytes()
+    assert written.certificate == hashlib.sha256(certified).hexdigest()
 
 
 def test_the_plan_is_told_before_anything_is_charged_and_steps_while_they_are_taken(
@@ -103,7 +111,7 @@ def test_the_plan_is_told_before_anything_is_charged_and_steps_while_they_are_ta
 def test_secrets_are_their_owners_alone_while_the_run_lasts(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
     folder, modes = tmp_path / "run", dict[str, int]()
     noise = list[int]()
 
@@ -139,11 +147,11 @@ def test_a_shared_ledger_refuses_the_run_that_it_cannot_afford(
 ) -> None:
     book = tmp_path / "ledger"
     Ledger.create(book, epsilon=1.1 * EPSILON, delta=DELTA)
-    fitted(named(everyone, "first"), tmp_path / "first", ledger=book)
+    fitted(named(everyone, "first"), tmp_path / "first", budget=Budget(book))
     before = book.read_bytes()
     assert len(read_ledger(book).charges) == 2
     with pytest.raises(QuorumError, match="nothing was charged"):
-        fitted(named(everyone, "second"), tmp_path / "second", ledger=book)
+        fitted(named(everyone, "second"), tmp_path / "second", budget=Budget(book))
     assert book.read_bytes() == before
     assert not (tmp_path / "second" / "released.parquet").exists()
     assert not (tmp_path / "first" / "ledger.jsonl").exists()
@@ -154,7 +162,9 @@ def test_two_runs_with_one_seed_are_both_charged_to_a_ledger_that_they_share(
 ) -> None:
     book = tmp_path / "ledger"
     Ledger.create(book, epsilon=3 * EPSILON, delta=20 * DELTA)
-    made = [fitted(named(everyone, f"log {n}"), tmp_path / f"{n}", ledger=book) for n in (1, 2)]
+    made = [
+        fitted(named(everyone, f"log {n}"), tmp_path / f"{n}", budget=Budget(book)) for n in (1, 2)
+    ]
     assert same_weights(*made)
     charges = read_ledger(book).charges
     assert len(charges) == 4
@@ -164,10 +174,10 @@ def test_two_runs_with_one_seed_are_both_charged_to_a_ledger_that_they_share(
 def test_one_log_is_released_from_once_whatever_the_ledger(everyone: Crowd, tmp_path: Path) -> None:
     one, book = named(everyone, "once"), tmp_path / "ledger"
     Ledger.create(book, epsilon=3 * EPSILON, delta=DELTA)
-    fitted(one, tmp_path / "first", ledger=book)
-    for folder, ledger in (("second", book), ("third", None)):
+    fitted(one, tmp_path / "first", budget=Budget(book))
+    for folder, budget in (("second", Budget(book)), ("third", None)):
         with pytest.raises(QuorumError, match="stage 1 runs once"):
-            fitted(one, tmp_path / folder, ledger=ledger)
+            fitted(one, tmp_path / folder, budget=budget)
     assert len(read_ledger(book).charges) == 2
     assert not read_ledger(tmp_path / "third" / "ledger.jsonl").charges
 
@@ -210,13 +220,13 @@ def test_a_training_on_all_trajectories_leaves_none_to_release(
     one, book = named(everyone, why), tmp_path / "ledger"
     Ledger.create(book, epsilon=3 * EPSILON, delta=DELTA)
     how: dict[str, Any] = {"settings": DP_SGD} if why == "the method" else {"experts": None}
-    made = fitted(one, tmp_path / "private", ledger=book, **how)
+    made = fitted(one, tmp_path / "private", budget=Budget(book), **how)
     assert made.released is None
     (charge,) = read_ledger(book).charges
     assert charge.event == made.plan.events[0]
     assert charge.facts["whole_log"] == why
     with pytest.raises(QuorumError, match="none is fresh any more"):
-        fitted(one, tmp_path / "selective", ledger=book)
+        fitted(one, tmp_path / "selective", budget=Budget(book))
     assert len(read_ledger(book).charges) == 1
 
 
@@ -229,7 +239,7 @@ def test_training_after_a_release_sees_only_the_trajectories_that_it_left(
         seen.append(demonstrations)
         return expert_data(demonstrations)
 
-    monkeypatch.setattr(run, "expert_data", watched)
+    monkeypatch.setattr(steps, "expert_data", watched)
     made = fitted(one, tmp_path / "run")
     assert made.plan.release is not None
     pool_size = made.plan.release.event.pool_size
@@ -277,7 +287,7 @@ def test_the_non_private_method_has_no_certificate_and_marks_the_ledger_it_is_gi
         everyone,
         tmp_path / "run",
         settings=NON_PRIVATE,
-        ledger=book,
+        budget=Budget(book),
         diagnostics_not_private=True,
         report=told.append,
     )
@@ -297,7 +307,7 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
     def enough(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "begin", enough)  # both are charged by then
+    monkeypatch.setattr(steps, "begin", enough)  # both are charged by then
     with pytest.raises(KeyboardInterrupt):
         fitted(one, tmp_path / "run", settings=paper)
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")

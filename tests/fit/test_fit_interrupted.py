@@ -17,8 +17,9 @@ from fits import LONG, SETTINGS, Crowd, fitted, named, same_weights, weights
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors
-from quorum_rl.fit import Fitted, run
+from quorum_rl.fit import Fitted, steps
 from quorum_rl.fit.folder import RunFolder
+from quorum_rl.policy import Policy
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
@@ -82,9 +83,9 @@ def test_a_release_is_paid_once_and_kept_whole_or_lost(
     [
         "quorum_rl.fit.run._charge_training",
         "quorum_rl.fit.run._charge",
-        "quorum_rl.fit.run.begin",
-        "quorum_rl.fit.run.certificate",
-        "quorum_rl.fit.run.write_tensors",
+        "quorum_rl.fit.steps.begin",
+        "quorum_rl.budget.Budget.certificate",
+        "quorum_rl.policy.Policy.save",
     ],
 )
 def test_wherever_a_run_is_interrupted_later_it_ends_in_the_same_bits_and_pays_once(
@@ -128,9 +129,9 @@ def test_without_a_seed_too_a_run_goes_on_with_its_own_noise_and_under_its_own_n
 ) -> None:
     """All steps are taken a second time, with the noise of the first."""
     dp_sgd = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
-    monkeypatch.setattr(run, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
     one, folder = named(everyone, "unseeded"), tmp_path / "run"
-    interrupted(one, folder, "quorum_rl.fit.run.certificate", monkeypatch, **dp_sgd)
+    interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch, **dp_sgd)
     stood = folder / "private" / "standing.safetensors"
     before = [np.array(tensor).tobytes() for tensor in map_tensors(stood)[0].values()]
     stood.unlink()
@@ -193,8 +194,8 @@ def test_a_standing_that_was_damaged_is_refused(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, folder = named(everyone, "damaged"), tmp_path / "run"
-    monkeypatch.setattr(run, "SECONDS_BETWEEN_SAVES", 0.0)
-    interrupted(one, folder, "quorum_rl.fit.run.certificate", monkeypatch)
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch)
     kept = folder / "private" / "standing.safetensors"
     kept.write_bytes(kept.read_bytes()[:-4])
     with pytest.raises(QuorumError, match="not a whole safetensors file"):
@@ -219,9 +220,11 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_cert
     assert int(first.split()[1]) > steps  # it went on, and did not start again
 
     whole = fitted(named(everyone, "a log"), tmp_path / "whole", settings=LONG)
-    tensors, _ = map_tensors(folder / "policy.safetensors")
-    for number, leaf in enumerate(weights(whole)):
-        np.testing.assert_array_equal(tensors[str(number)], leaf)
+    saved = Policy.load(folder / "policy.safetensors").networks["action_values"]
+    for found, wanted in zip(saved, whole.policy.networks["action_values"], strict=True):
+        np.testing.assert_array_equal(found.weight, wanted.weight)
+        np.testing.assert_array_equal(found.bias, wanted.bias)
+    assert (folder / "metrics.jsonl").read_text() == (whole.folder / "metrics.jsonl").read_text()
     assert charges(folder) == 2
     assert not (folder / "private").exists()
     assert _comparable(folder) == _comparable(whole.folder)

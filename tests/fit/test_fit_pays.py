@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.budget import Ledger, read_ledger
+from quorum_rl.budget import Budget, Ledger, read_ledger
 from quorum_rl.envs import get_world
 from quorum_rl.envs.params import with_params
 from quorum_rl.errors import QuorumError
@@ -46,7 +46,7 @@ def test_a_second_run_with_the_same_seed_pays_again_and_is_refused_when_nothing_
             delta=1e-3,
             settings=SETTINGS,
             folder=tmp_path / name,
-            ledger=book,
+            budget=Budget(book),
             accepted=("one-expert-each",),
             seed=7,
             report=lambda _: None,

@@ -10,14 +10,14 @@ from pathlib import Path
 import jax
 from fits import LONG, crowd, fitted
 
-from quorum_rl.fit import run
+from quorum_rl.fit import steps
 
 
 def main(folder: str, cache: str) -> None:
     jax.config.update("jax_num_cpu_devices", 2)  # as in all tests
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    run.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
+    steps.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
 
     def progress(done: int, _of: int) -> None:
         print(f"taken {done}", flush=True)

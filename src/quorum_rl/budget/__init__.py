@@ -1,5 +1,6 @@
 """The budget in operation: what was spent, where the random bits came from, what it certifies."""
 
+from quorum_rl.budget.budget import Budget
 from quorum_rl.budget.certificate import (
     ASSUMPTIONS,
     Certificate,
@@ -15,6 +16,7 @@ from quorum_rl.budget.verify import Verification, verify
 __all__ = [
     "ASSUMPTIONS",
     "BitStream",
+    "Budget",
     "Certificate",
     "Entropy",
     "Ledger",

@@ -53,6 +53,7 @@ class Fit:
         prepare()
         from rich.progress import Progress
 
+        from quorum_rl.budget import Budget
         from quorum_rl.experts import load_population
         from quorum_rl.fit import FitSettings, fit
         from quorum_rl.logs import as_they_acted, open_demonstrations
@@ -76,7 +77,7 @@ class Fit:
                 learner=self.learner,
                 settings=FitSettings(method=self.method),
                 folder=self.folder,
-                ledger=self.ledger,
+                budget=None if self.ledger is None else Budget.open(self.ledger),
                 accepted=self.accept,
                 seed=self.seed,
                 diagnostics_not_private=self.diagnostics_not_private,

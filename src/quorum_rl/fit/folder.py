@@ -56,6 +56,10 @@ class RunFolder:
     def policy(self) -> Path:
         return self.path / "policy.safetensors"
 
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
     def settle(self, configuration: dict[str, Any]) -> None:
         """Write down what is run here, or check that it is what was begun here.
 
@@ -77,8 +81,11 @@ class RunFolder:
 
     def write_json(self, name: str, facts: Any) -> None:
         """Write facts that may be shown."""
+        self.write(name, json.dumps(facts, indent=2) + "\n")
+
+    def write(self, name: str, text: str) -> None:
         with replacing(self.path / name) as temporary:
-            temporary.write_text(json.dumps(facts, indent=2) + "\n")
+            temporary.write_text(text, encoding="utf-8")
 
     def keys(self, entropy: Entropy) -> dict[str, list[int]]:
         """The words of the run's two keys: drawn once, then kept until the run is complete.

@@ -1,178 +1,271 @@
 """From the logs of many experts to one policy that may be published: both stages, one ledger."""
 
+import hashlib
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.budget import (
+    Budget,
     Certificate,
     Entropy,
     Ledger,
     OsEntropy,
     SeededEntropy,
-    certificate,
-    read_ledger,
 )
-from quorum_rl.errors import QuorumError
-from quorum_rl.evaluation import GreedyPolicy, greedy_policy
-from quorum_rl.experts import LoggedExperts
-from quorum_rl.experts.storage import numbered_leaves, write_tensors
-from quorum_rl.fit.folder import RunFolder, one_run
-from quorum_rl.fit.plan import FitPlan, plan_fit, published_budget
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.fit.earlier import EarlierRelease, earlier_release
+from quorum_rl.fit.export import policy_of
+from quorum_rl.fit.folder import RunFolder
+from quorum_rl.fit.plan import FitPlan, plan_fit, plan_training, published_budget
 from quorum_rl.fit.settings import FitSettings
+from quorum_rl.fit.steps import Progress, Report, Work, take_steps
 from quorum_rl.learners import Learner, get_learner
-from quorum_rl.logs import Declared, Demonstrations, split_release_pool
-from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
+from quorum_rl.logs import Declared, Demonstrations, as_they_acted, split_release_pool
+from quorum_rl.policy import Policy
+from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan, event_to_json
 from quorum_rl.release import read_released, release_and_keep, save_released
 from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
-from quorum_rl.training.expert_data import expert_data, flat_transitions
-from quorum_rl.training.loop import Standing, begin, result_of, train
-from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
 
-SECONDS_BETWEEN_SAVES: Final = 10.0
 LOOKED: Final = "diagnostics: the logs were looked at without noise, which no certificate covers"
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained policy and what it cost. `certificate` is None only for the non-private method."""
+    """A trained policy and what it cost. `certificate` is None only for the non-private method.
+
+    Guarantee: `policy` and `released` together are what `certificate` says; everything in `folder`
+    but the ledger's own secrets may be shown under it.
+    """
 
     plan: FitPlan
     params: Any
+    policy: Policy
     released: Released | None
     certificate: Certificate | None
     folder: Path
 
-    @cached_property
-    def _policy(self) -> GreedyPolicy:
-        return greedy_policy(self.plan.learner, self.params)
-
-    def act(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.integer[Any]]:
+    def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
         """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
-        return self._policy(observations)
+        return self.policy.act(observations)
+
+
+class FitOptions(TypedDict, total=False):
+    """What else may be said of a run; see `fit`."""
+
+    minimum_experts: int | None
+    learner: str | Learner
+    settings: FitSettings | None
+    folder: str | Path
+    accepted: Sequence[str]
+    seed: int | None
+    diagnostics_not_private: bool
+    report: Report
+    progress: Progress | None
+    command: str | None
 
 
 def fit(
     demonstrations: Demonstrations,
-    experts: LoggedExperts | None,
+    experts: LoggedExperts | UnloggedExperts | None = None,
     *,
     epsilon: float,
     delta: float,
-    minimum_experts: int | None = None,
-    learner: str | Learner = "cql",
-    settings: FitSettings | None = None,
-    folder: str | Path = "runs/fit",
-    ledger: str | Path | None = None,
-    accepted: Sequence[str] = (),
-    seed: int | None = None,
-    diagnostics_not_private: bool = False,
-    report: Callable[[str], None] = print,
-    progress: Callable[[int, int], None] | None = None,
+    budget: Budget | None = None,
+    **options: Unpack[FitOptions],
 ) -> Fitted:
     """Learn one policy from logged decisions, at a cost of at most (epsilon, delta).
 
-    `minimum_experts` declares how many experts there are at least, where the demonstrations do not.
-    Prints its plan before it spends. The ledger is that of the experts (`ledger`), or a new one in
-    `folder` with this budget. Without `experts` to query nothing is released, and every step is
-    private. The same call goes on where an interrupted one stopped: with the same noise, and
-    without paying again. If it was interrupted while releasing, what that would have released is
-    lost. A `seed` is for reproduction and marks the certificate; `report` and `progress` (steps
-    done, of how many) hear nothing private.
+    Prints its plan before it spends. `budget` is that of the experts; without, a new ledger is made
+    in `folder` ("runs/fit") with this epsilon and delta. Without `experts` to query nothing is
+    released, and every step is private; experts as they were before they acted are taken to have
+    acted as the demonstrations say (`logs.as_they_acted`).
 
-    Guarantee: under the assumptions `accepted` (see `budget.ASSUMPTIONS`), for sets of experts that
-    differ by one and both have at least the declared number, the policy, the released prefixes and
-    every intermediate parameter together are (epsilon, delta)-indistinguishable.
+    The same call goes on where an interrupted one stopped: with the same noise, and without paying
+    again. If it was interrupted while releasing, what that would have released is lost.
+
+    Options: `minimum_experts` declares how many experts there are at least, where the
+    demonstrations do not; `learner` ("cql") and `settings` say how to learn; `accepted` names the
+    assumptions that you answer for (`budget.ASSUMPTIONS`); a `seed` is for reproduction and marks
+    the certificate; `diagnostics_not_private` allows the non-private method. `report` and
+    `progress` (steps done, of how many; true to stop) hear nothing private. `command` is kept as
+    config.toml.
+
+    Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
+    have at least the declared number, the policy, the released prefixes and every intermediate
+    parameter together are (epsilon, delta)-indistinguishable.
 
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
-    chosen = settings or FitSettings()
-    if chosen.method == "non-private" and not diagnostics_not_private:
-        raise QuorumError(
-            "the non-private method looks at the logs without noise: for synthetic experts say "
-            "diagnostics_not_private=True."
-        )
-    made = get_learner(learner) if isinstance(learner, str) else learner
-    if minimum_experts is not None:
-        declared = replace(demonstrations.declared, minimum_experts=minimum_experts)
-        demonstrations = replace(demonstrations, declared=declared)
+    settings = _settings(options)
+    demonstrations = _declaring(demonstrations, options.get("minimum_experts"))
+    if isinstance(experts, UnloggedExperts):
+        experts = as_they_acted(experts, demonstrations)
     plan = plan_fit(
         demonstrations.declared,
-        made,
+        _learner(options),
         epsilon=epsilon,
         delta=delta,
-        settings=chosen,
+        settings=settings,
         can_query=experts is not None,
     )
+
+    def first_stage(
+        work: Work, opened: Ledger, entropy: Entropy
+    ) -> tuple[Released | None, Demonstrations]:
+        accepted = options.get("accepted", ())
+        return _released(work, demonstrations, experts, opened, accepted, entropy)
+
+    return _run(plan, demonstrations, first_stage, budget, options)
+
+
+def fit_after_release(
+    demonstrations: Demonstrations,
+    released: str | Path,
+    *,
+    epsilon: float,
+    delta: float,
+    budget: Budget,
+    **options: Unpack[FitOptions],
+) -> Fitted:
+    """Stage 2 alone, after a release from these demonstrations that `budget` has paid for.
+
+    `released` is the file that the release wrote. Training sees only the trajectories that the
+    release left. For the options see `fit`.
+
+    Guarantee: the release, which the ledger holds, and this training together are (epsilon,
+    delta)-indistinguishable, as `fit` says.
+
+    Raises:
+        QuorumError: if the ledger does not hold that release, or as `fit`.
+    """
+    settings = _settings(options)
+    if settings.method != "selective":
+        raise QuorumError(
+            f"the method {settings.method} does not learn from released data: leave the release "
+            "out, or take the method selective."
+        )
+    demonstrations = _declaring(demonstrations, options.get("minimum_experts"))
+    earlier = earlier_release(released, demonstrations, budget)
+    plan = plan_training(
+        demonstrations.declared,
+        _learner(options),
+        ReleasePlan(earlier.event, epsilon, delta, settings.agreement),
+        epsilon=epsilon,
+        delta=delta,
+        settings=settings,
+    )
+
+    def first_stage(
+        work: Work, opened: Ledger, entropy: Entropy
+    ) -> tuple[Released | None, Demonstrations]:
+        del opened, entropy
+        _keep_earlier(work, earlier)
+        return earlier.released, earlier.remaining
+
+    return _run(plan, demonstrations, first_stage, budget, options)
+
+
+FirstStage = Callable[[Work, Ledger, Entropy], tuple[Released | None, Demonstrations]]
+
+
+def _run(
+    plan: FitPlan,
+    demonstrations: Demonstrations,
+    first_stage: FirstStage,
+    budget: Budget | None,
+    options: FitOptions,
+) -> Fitted:
+    """What every run has in common: its folder, its ledger, its two stages."""
+    report, seed = options.get("report", print), options.get("seed")
     report(plan.describe())
-    place = RunFolder(Path(folder))
+    _check_policy(plan, demonstrations.declared)
+    place = RunFolder(Path(options.get("folder", "runs/fit")))
     if place.policy.exists():
         place.finish()  # in case that alone was interrupted
-        raise QuorumError(f"{str(folder)!r} holds a finished run: choose another folder.")
+        raise QuorumError(f"{str(place.path)!r} holds a finished run: choose another folder.")
     place.settle(_configuration(plan, demonstrations, seed))
+    command = options.get("command")
+    if command is not None:
+        place.write("config.toml", command)
     entropy = OsEntropy() if seed is None else SeededEntropy(seed)
-    keys = place.keys(entropy)
+    work = Work(place, plan, place.keys(entropy), report, options.get("progress"))
     if plan.settings.method == "non-private":
-        if ledger is not None:
-            with Ledger.open(ledger) as opened:
+        if budget is not None:
+            with Ledger.open(budget.ledger) as opened:
                 opened.mark(LOOKED)
-        return _finished(_Work(place, plan, keys, progress), demonstrations, None, None, report)
-    book = Path(ledger) if ledger is not None else place.ledger
-    if ledger is None and not book.exists():
-        Ledger.create(book, epsilon=epsilon, delta=delta)
-    with Ledger.open(book) as opened:
-        work = _Work(place, plan, keys, progress)
-        released, remaining = _released(
-            work, demonstrations, experts, opened, accepted, entropy, report
+        return _finished(work, demonstrations, None, None)
+    if budget is None:
+        budget = _own_budget(work)
+    with Ledger.open(budget.ledger) as opened:
+        released, remaining = first_stage(work, opened, entropy)
+        accepted = options.get("accepted", ())
+        _charge_training(work, demonstrations.declared, opened, accepted, entropy)
+        return _finished(work, remaining, released, budget)
+
+
+def _settings(options: FitOptions) -> FitSettings:
+    for unknown in options.keys() - FitOptions.__annotations__.keys():
+        raise unknown_name("option of a fit", unknown, FitOptions.__annotations__)
+    settings = options.get("settings") or FitSettings()
+    if settings.method == "non-private" and not options.get("diagnostics_not_private", False):
+        raise QuorumError(
+            "the non-private method looks at the logs without noise: for synthetic experts say "
+            "diagnostics_not_private=True (--diagnostics-not-private)."
         )
-        _charge_training(work, demonstrations, opened, accepted, entropy)
-        return _finished(work, remaining, released, book, report)
+    return settings
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What the stages of one run share."""
+def _learner(options: FitOptions) -> Learner:
+    learner = options.get("learner", "cql")
+    return get_learner(learner) if isinstance(learner, str) else learner
 
-    place: RunFolder
-    plan: FitPlan
-    keys: dict[str, list[int]]
-    progress: Callable[[int, int], None] | None
 
-    @property
-    def name(self) -> str:
-        """What the ledger calls this run."""
-        return self.place.name()
+def _declaring(demonstrations: Demonstrations, minimum_experts: int | None) -> Demonstrations:
+    if minimum_experts is None:
+        return demonstrations
+    declared = replace(demonstrations.declared, minimum_experts=minimum_experts)
+    return replace(demonstrations, declared=declared)
 
-    def charged(self, opened: Ledger, event: Event) -> bool:
-        """Whether this run has paid for this stage already."""
-        return any(
-            charge.run == self.name and charge.event == event for charge in opened.record.charges
-        )
+
+def _check_policy(plan: FitPlan, declared: Declared) -> None:
+    """A learner whose policy could not be written is refused before anything is spent."""
+    sizes = (declared.observation_size, declared.action_count)
+    policy_of(plan.learner, plan.learner.init(jax.random.key(0), *sizes))
+
+
+def _own_budget(work: Work) -> Budget:
+    """The budget of a run that nobody gave one."""
+    path = work.place.ledger
+    if path.exists():
+        return Budget.open(path)
+    return Budget.create(path, epsilon=work.plan.epsilon, delta=work.plan.delta)
 
 
 def _released(
-    work: _Work,
+    work: Work,
     demonstrations: Demonstrations,
     experts: LoggedExperts | None,
     opened: Ledger,
     accepted: Sequence[str],
     entropy: Entropy,
-    report: Callable[[str], None],
 ) -> tuple[Released | None, Demonstrations]:
     """Stage 1, or what it gave before the run was interrupted."""
     if work.plan.release is None or experts is None:
         return None, demonstrations
-    place = work.place
-    if not work.charged(opened, work.plan.release.event):
+    place, event = work.place, work.plan.release.event
+    if not work.charged(opened, event):
         outcome = release_and_keep(
             experts,
             demonstrations,
@@ -183,12 +276,15 @@ def _released(
             entropy=entropy,
         )
         place.save_remaining(outcome.remaining.episodes)
-        save_released(outcome.released, place.released, event_to_json(work.plan.release.event))
+        facts = {"ledger": opened.record.identity, **event_to_json(event)}
+        save_released(outcome.released, place.released, facts)
     if not (place.remaining.exists() and place.released.exists()):
-        report("the release was interrupted; it is paid for, and what it would have given is lost")
-        return None, _kept_for_training(work.plan.release.event, demonstrations)
+        work.report(
+            "the release was interrupted; it is paid for, and what it would have given is lost"
+        )
+        return None, _kept_for_training(event, demonstrations)
     released = read_released(place.released)
-    report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
+    work.report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
     return released, replace(demonstrations, episodes=place.read_remaining())
 
 
@@ -200,15 +296,21 @@ def _kept_for_training(event: ReleaseEvent, demonstrations: Demonstrations) -> D
     return split.training
 
 
+def _keep_earlier(work: Work, earlier: EarlierRelease) -> None:
+    """The run's folder has the released prefixes, whoever made the release."""
+    if not work.place.released.exists():
+        save_released(earlier.released, work.place.released, earlier.facts)
+
+
 def _charge_training(
-    work: _Work,
-    demonstrations: Demonstrations,
+    work: Work,
+    declared: Declared,
     opened: Ledger,
     accepted: Sequence[str],
     entropy: Entropy,
 ) -> None:
     """Pay for all private steps before the first, unless this run has."""
-    plan, declared = work.plan, demonstrations.declared
+    plan = work.plan
     if plan.private is None:
         return
     event = plan.private.event(plan.private_steps)
@@ -219,7 +321,7 @@ def _charge_training(
 
 
 def _charge(
-    work: _Work, declared: Declared, event: Event, opened: Ledger, accepted: Sequence[str]
+    work: Work, declared: Declared, event: Event, opened: Ledger, accepted: Sequence[str]
 ) -> None:
     plan = work.plan
     held = accepted_assumptions(event, accepted, opened.record.kind, by_making=False)
@@ -233,77 +335,23 @@ def _charge(
 
 
 def _finished(
-    work: _Work,
-    remaining: Demonstrations,
-    released: Released | None,
-    book: Path | None,
-    report: Callable[[str], None],
+    work: Work, remaining: Demonstrations, released: Released | None, budget: Budget | None
 ) -> Fitted:
-    """Stage 2, and the run's results written down."""
+    """Stage 2, and the run's results written down; the policy last, for it says that all is."""
     place, plan = work.place, work.plan
-    standing = _trained(work, remaining, released, report)
-    recipe = plan.recipe
-    params = jax.tree.map(lambda leaf: leaf[0], result_of(recipe, standing))
-    made = None if book is None else certificate(read_ledger(book), delta=plan.delta)
-    if made is not None:
+    standing = take_steps(work, remaining, released)
+    params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, standing))
+    made = digest = None
+    if budget is not None:
+        made = budget.certificate(plan.delta)
         place.write_json("certificate.json", json.loads(made.to_json()))
-    write_tensors(
-        numbered_leaves(params), place.policy, {"quorum_rl.policy": type(plan.learner).__name__}
-    )
+        digest = hashlib.sha256((place.path / "certificate.json").read_bytes()).hexdigest()
+    policy = policy_of(plan.learner, params, world=remaining.declared.world, certificate=digest)
+    if find_spec("onnx") is not None:
+        policy.to_onnx(place.path / "policy.onnx")
+    policy.save(place.policy)
     place.finish()
-    return Fitted(plan, params, released, made, place.path)
-
-
-def _trained(
-    work: _Work,
-    remaining: Demonstrations,
-    released: Released | None,
-    report: Callable[[str], None],
-) -> Standing:
-    place, plan, declared = work.place, work.plan, remaining.declared
-    private = None if plan.private is None else expert_data(remaining)
-    plain_steps = plan.plain_steps
-    if plan.settings.method == "non-private":
-        plain = expert_data(remaining).transitions
-    elif released is not None and len(released):
-        plain = flat_transitions(released)
-    else:
-        plain = None
-        if plan.private is None:
-            raise QuorumError(
-                "nothing was released and no private steps were planned, so there is nothing to "
-                "learn from: give a larger epsilon, or method dp-sgd, with new demonstrations."
-            )
-        if plain_steps:
-            report("nothing was released, so only the private steps are taken")
-            plain_steps = 0
-    schedule = shuffled_schedule(plan.private_steps, plain_steps, work.keys["public"][0])
-    runs = one_run(
-        work.keys,
-        learning_rate=plan.settings.learning_rate,
-        private_learning_rate=plan.settings.private_learning_rate,
-        private=plan.private,
-    )
-    fresh = begin(plan.recipe, runs, declared.observation_size, declared.action_count)
-    saved = time.monotonic()
-
-    def after_chunk(standing: Standing, done: int) -> None:
-        nonlocal saved
-        if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
-            place.save(standing)
-            saved = time.monotonic()
-        if work.progress is not None:
-            work.progress(done, len(schedule))
-
-    return train(
-        plan.recipe,
-        runs,
-        place.resumed(fresh),
-        schedule,
-        private=private,
-        plain=plain,
-        after_chunk=after_chunk,
-    )
+    return Fitted(plan, params, policy, released, made, place.path)
 
 
 def _configuration(

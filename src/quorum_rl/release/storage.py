@@ -59,6 +59,15 @@ def read_released(path: str | Path) -> Released:
     Raises:
         QuorumError: if the file is not there, is damaged or is not one that Quorum wrote.
     """
+    return read_released_with_facts(path)[0]
+
+
+def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]]:
+    """Prefixes that `save_released` wrote, and the facts that were written with them.
+
+    Raises:
+        QuorumError: as `read_released`.
+    """
     if not Path(path).is_file():
         raise QuorumError(f"released prefixes {str(path)!r}: there is no such file.")
     try:
@@ -69,13 +78,14 @@ def read_released(path: str | Path) -> Released:
         if not table.schema.equals(_schema(about["observation_size"])):
             raise ValueError("its columns are not those of released prefixes")
         columns = {name: _numbers(table.column(name)) for name in table.column_names}
-        return Released(
+        released = Released(
             transitions=Transition(*(columns[name] for name in Transition._fields)),
             offsets=_offsets(columns["step"]),
             observation_size=about["observation_size"],
             action_count=about["action_count"],
             horizon=about["horizon"],
         )
+        return released, dict(about["facts"])
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())  # some have several lines
         raise QuorumError(
