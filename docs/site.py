@@ -1,7 +1,9 @@
-"""A hook of mkdocs: files of the repository that the pages link to become pages of the site.
+"""A hook of mkdocs: pages are written for a repository's reader, and mended here for the site.
 
-Pages link to `../examples/own_world.py` as a repository shows it. On the site that file is a page
-too, and the link goes there, so that the site can be read without the repository.
+- Pages link to `../examples/own_world.py` as a repository shows it. On the site that file is a page
+  too, and the link goes there, so that the site can be read without the repository.
+- A list may follow its sentence at once, as in CommonMark; Python-Markdown wants a blank line.
+- p_min, e^ε and π_{k+1} get real subscripts and superscripts.
 """
 
 import re
@@ -19,6 +21,13 @@ NAMES: Final = {
 }
 LINK: Final = re.compile(r"(\]\()(\.\./)([^)#\s]+)")
 LINK_INTO_DOCS: Final = re.compile(r"(\]\()(?:\.\./)?docs/")
+ITEM: Final = re.compile(r"(?:- |1\. )")
+KEPT: Final = re.compile(r"(`+[^`]+`+|\]\([^)]*\)|^#.*)")  # code, addresses and headings
+RAISED: Final = re.compile(r"\^(\{|−?\w+)")
+LOWERED: Final = re.compile(
+    r"(?:(?:(?<![A-Za-z_])[^\W\d_]|[α-ω])\u0302?'?|Pr|max|mean|sup)"
+    r"_(\{|(?:min|max|Π'|[^\W_](?:,[^\W_])?)(?![^\W_]))"
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,8 +42,59 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Points links that leave docs/ at the pages made here."""
     if page.file.src_uri.startswith("repository/"):
-        return LINK_INTO_DOCS.sub(r"\1../", markdown)
-    return LINK.sub(lambda found: found[1] + _page_of(found[3]), markdown)
+        linked = LINK_INTO_DOCS.sub(r"\1../", markdown)
+    else:
+        linked = LINK.sub(lambda found: found[1] + _page_of(found[3]), markdown)
+    return mended(linked)
+
+
+def mended(markdown: str) -> str:
+    """A page with its lists apart from their sentences and its formulas set, code left alone."""
+    lines: list[str] = []
+    fenced = in_list = False
+    for line in markdown.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            if not line.strip():
+                in_list = False
+            elif ITEM.match(line) and not in_list:
+                in_list = True
+                if lines and lines[-1].strip():
+                    lines.append("")
+            parts = KEPT.split(line)
+            parts[::2] = [with_scripts(part) for part in parts[::2]]
+            line = "".join(parts)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def with_scripts(text: str) -> str:
+    """A text whose formulas have HTML's subscripts and superscripts."""
+    made, rest = "", text
+    while found := min(
+        filter(None, (RAISED.search(rest), LOWERED.search(rest))),
+        key=lambda one: one.start(1),
+        default=None,
+    ):
+        tag = "sup" if rest[found.start(1) - 1] == "^" else "sub"
+        inner, end = found[1], found.end(1)
+        if inner == "{":
+            end = _closing(rest, end)
+            inner = rest[found.end(1) : end - 1]
+        made += f"{rest[: found.start(1) - 1]}<{tag}>{with_scripts(inner)}</{tag}>"
+        rest = rest[end:]
+    return made + rest
+
+
+def _closing(text: str, start: int) -> int:
+    """The place after the brace that closes the one before `start`."""
+    depth = 1
+    for place in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    return len(text)
 
 
 def _page_of(path: str) -> str:

@@ -4,11 +4,13 @@ import ast
 import contextlib
 import functools
 import importlib
+import importlib.util
 import io
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -133,3 +135,37 @@ def test_a_wrong_command_would_be_noticed() -> None:
     assert complaints("quorum demos collected FILE")
     assert complaints("quorum plan --expert-count 3")
     assert not complaints("quorum demos collect FILE --p-min 0")
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """The hook with which mkdocs makes the site."""
+    spec = importlib.util.spec_from_file_location("quorum_site", ROOT / "docs" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("p_min and 2^−b", "p<sub>min</sub> and 2<sup>−b</sup>"),
+        (
+            "e^{ε_t + ε_q(1−û_{k+1})}",
+            "e<sup>ε<sub>t</sub> + ε<sub>q</sub>(1−û<sub>k+1</sub>)</sup>",
+        ),
+        ("`p_min` [e^ε](own_world.md)", "`p_min` [e<sup>ε</sup>](own_world.md)"),
+        ("transitions_per_expert", "transitions_per_expert"),
+    ],
+)
+def test_the_site_sets_formulas_and_leaves_code_and_addresses_alone(
+    site: ModuleType, written: str, shown: str
+) -> None:
+    assert site.mended(written) == f"{shown}\n"
+
+
+def test_the_site_parts_a_list_from_its_sentence_but_not_its_items(site: ModuleType) -> None:
+    assert site.mended("So:\n- a\n  b\n- c\n") == "So:\n\n- a\n  b\n- c\n"
+    assert site.mended("```\nSo:\n- p_min\n```\n") == "```\nSo:\n- p_min\n```\n"
