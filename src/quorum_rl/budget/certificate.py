@@ -1,5 +1,6 @@
 """The certificate: what may be claimed, computed from the ledger and from nothing else."""
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -7,11 +8,13 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
+from quorum_rl.budget.lines import canonical
 from quorum_rl.budget.published import NOT_VALID, Published, published_claim
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
 from quorum_rl.budget.spent import spent_epsilon
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent, event_to_json
 
+FORMAT: Final = 1  # of a certificate's file: `certificate.schema.json` describes it
 DECIMALS: Final = 4  # of every ε that is shown
 
 
@@ -91,6 +94,7 @@ class Certificate:
     hash of the ledger's last line: a ledger that was cut shorter since does not have it.
     """
 
+    format: int = FORMAT
     kind: Kind
     identity: str
     relation: str
@@ -115,6 +119,11 @@ class Certificate:
         facts["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         return json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what it says in any layout: a policy names its certificate by it."""
+        return hashlib.sha256(canonical(json.loads(self.to_json()))).hexdigest()
+
 
 def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certificate:
     """The certificate of everything that a ledger was charged for.
@@ -128,25 +137,33 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
         QuorumError: if neither the ledger nor the caller names a delta.
     """
     epsilon = spent_epsilon(record, delta)
-    stated = record.delta if delta is None else delta
-    assert stated is not None  # spent_epsilon raised otherwise
+    at = record.delta if delta is None else delta
+    assert at is not None  # spent_epsilon raised otherwise
+    return stated(record, rounded_up(epsilon), at)
+
+
+def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
+    """The certificate of a ledger whose charges cost the ε `shown`, a text of `rounded_up`.
+
+    Nothing is computed here: whoever calls this answers for the number.
+    """
     events = record.events
     modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
-    certified = epsilon if not (_repeated_pools(record) or "paper" in modes) else math.inf
+    certified = shown if not (repeated_pools(record) or "paper" in modes) else "inf"
     trained = any(isinstance(event, TrainingEvent) for event in events)
     return Certificate(
         kind=record.kind,
         identity=record.identity,
         relation=record.relation,
         modes=tuple(modes),
-        epsilon=float(rounded_up(certified)),
-        delta=stated,
+        epsilon=float(certified),
+        delta=delta,
         budget_epsilon=record.epsilon,
         budget_delta=record.delta,
-        statement=_statement(record, epsilon, stated, paper="paper" in modes),
+        statement=_statement(record, shown, delta, paper="paper" in modes),
         events=tuple(_shown(charge) for charge in record.charges),
         assumptions=_assumptions(record),
-        not_accounted=NOT_ACCOUNTED + _repeated_pools(record),
+        not_accounted=NOT_ACCOUNTED + repeated_pools(record),
         limitations=LIMITATIONS + (TRAINING_LIMITATIONS if trained else ()),
         marks=tuple(mark.text for mark in record.marks),
         published=published_claim(record) if "paper" in modes else None,
@@ -162,30 +179,28 @@ def rounded_up(epsilon: float) -> str:
     return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-DECIMALS), rounding=ROUND_CEILING))
 
 
-def _statement(record: LedgerRecord, epsilon: float, delta: float, *, paper: bool) -> str:
+def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -> str:
     """The certificate in a few sentences."""
     sentences = []
-    if _repeated_pools(record):
+    if repeated_pools(record) or shown == "inf":
         sentences.append(f"No finite ε can be claimed at δ = {delta:g}.")
-    elif paper and math.isfinite(epsilon):
+    elif paper:
         sentences.append(
             f"Mode paper, for reproduction: what came out is not certified. With fresh draws its "
-            f"events would cost ε = {rounded_up(epsilon)} at δ = {delta:g}."
-        )
-    elif math.isfinite(epsilon):
-        sentences.append(
-            f"What came out is (ε = {rounded_up(epsilon)}, δ = {delta:g})-indistinguishable for "
-            f"{record.relation}, under the assumptions named."
+            f"events would cost ε = {shown} at δ = {delta:g}."
         )
     else:
-        sentences.append(f"No finite ε can be claimed at δ = {delta:g}.")
+        sentences.append(
+            f"What came out is (ε = {shown}, δ = {delta:g})-indistinguishable for "
+            f"{record.relation}, under the assumptions named."
+        )
     if record.torn:
         sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
     if record.kind == "research":
         sentences.append("This is a research ledger: its budget was not enforced.")
     if paper:
         sentences.append(f"The published claim {NOT_VALID}.")
-    if _repeated_pools(record):
+    if repeated_pools(record):
         sentences.append("A release pool was used more than once, so the claim does not hold.")
     return " ".join(sentences)
 
@@ -214,7 +229,8 @@ def _accepts(charge: Charge, name: str) -> bool:
     return isinstance(accepted, list | tuple) and name in accepted
 
 
-def _repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
+def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
+    """What to say of each release pool that was used more than once."""
     pools = [charge.pool for charge in record.charges if charge.pool is not None]
     repeated = sorted({pool for pool in pools if pools.count(pool) > 1})
     return tuple(

@@ -34,12 +34,12 @@ def line_of(entry: Mapping[str, Json], previous: str) -> bytes:
         QuorumError: if the entry is not plain finite data.
     """
     try:
-        body = _canonical(entry)
+        body = canonical(entry)
     except (TypeError, ValueError) as error:
         raise QuorumError(
             f"the ledger takes plain finite numbers and texts only: {error}."
         ) from error
-    return _canonical({"entry": entry, "hash": _hash(previous, body)}) + b"\n"
+    return canonical({"entry": entry, "hash": _hash(previous, body)}) + b"\n"
 
 
 def read_lines(content: bytes, name: str) -> Lines:
@@ -63,7 +63,7 @@ def read_lines(content: bytes, name: str) -> Lines:
                 "last written, or count its whole budget as spent."
             )
         entries.append(entry)
-        head = _hash(head, _canonical(entry))
+        head = _hash(head, canonical(entry))
     return Lines(tuple(entries), head, torn=bool(rest))
 
 
@@ -76,7 +76,12 @@ def _entry_of(raw: bytes, previous: str) -> dict[str, Any] | None:
         return None
 
 
-def _canonical(data: Mapping[str, Json]) -> bytes:
+def canonical(data: Mapping[str, Json]) -> bytes:
+    """The one way to write a JSON object: names sorted, no spaces, ASCII.
+
+    Raises:
+        TypeError, ValueError: if it is not plain finite data.
+    """
     if not isinstance(data, Mapping):
         raise TypeError(f"{data!r} is not a mapping")
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -19,6 +19,11 @@ def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:
     if at is None:
         raise QuorumError("this research ledger has no delta: say at which delta to account it.")
     total = total_epsilon(record.events, at) if record.events else 0.0
+    return with_torn_line(record, total, at)
+
+
+def with_torn_line(record: LedgerRecord, total: float, delta: float) -> float:
+    """What counts as spent at `delta` if the charges that can be read cost `total` there."""
     if math.isnan(total):
         return math.inf
     if not record.torn:
@@ -26,4 +31,4 @@ def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:
     # The budget bounds a torn charge at the budget's own delta only; at a smaller one nothing does.
     if record.kind == "research" or record.epsilon is None or record.delta is None:
         return math.inf
-    return max(total, record.epsilon) if at >= record.delta else math.inf
+    return max(total, record.epsilon) if delta >= record.delta else math.inf

@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from quorum_rl.commands.output import console, show_facts
 from quorum_rl.errors import QuorumError
 
+if TYPE_CHECKING:
+    from quorum_rl.budget.checked import Checked
+
 LedgerFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LEDGER")]
+CertificateFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
 
 
 @dataclass(frozen=True)
@@ -104,22 +108,27 @@ class Ledgers:
 
 @dataclass(frozen=True)
 class ShowCertificate:
-    """Print the certificate of all that a ledger was charged for.
+    """Print a certificate, or that of all that a ledger was charged for.
 
     Example: quorum certificate show desks.ledger
     """
 
-    file: LedgerFile
-    """A ledger."""
+    file: CertificateFile
+    """A certificate, or a ledger."""
     delta: float | None = None
-    """State epsilon at this delta; the ledger's own unless given."""
+    """For a ledger: state epsilon at this delta; its own unless given."""
     json: bool = False
     """Print the whole certificate as JSON."""
 
     def run(self) -> None:
         from quorum_rl.budget import certificate, read_ledger
+        from quorum_rl.budget.schema import read_certificate
 
-        made = certificate(read_ledger(self.file), delta=self.delta)
+        if _is_ledger(self.file):
+            made = certificate(read_ledger(self.file), delta=self.delta)
+        else:
+            _refuse_delta(self.delta)
+            made = read_certificate(self.file)
         if self.json:
             print(made.to_json())
             return
@@ -144,26 +153,57 @@ class ShowCertificate:
 
 @dataclass(frozen=True)
 class VerifyCertificate:
-    """Compute the cost of a ledger's events again, by another route, and compare.
+    """Compare a certificate with its ledger, and compute its epsilon again by another route.
 
-    Exit status 2 if the certificate does not hold.
+    Exit status 2, and what does not agree, if any fact of it is not the ledger's, or if it agrees
+    and guarantees nothing. A certificate that is older than the ledger is judged by the ledger as
+    it was then, and that is said. A signature beside the certificate is checked too.
 
-    Example: quorum certificate verify desks.ledger
+    Example: quorum certificate verify runs/desks/certificate.json
     """
 
-    file: LedgerFile
-    """A ledger."""
+    file: CertificateFile
+    """A certificate, a bundle of 'quorum publish', or a ledger by itself."""
+    ledger: Path | None = None
+    """The ledger that the certificate is of; otherwise the ledger.jsonl beside it."""
+    public_key: str | None = None
+    """Whose signature there must be: 64 hex digits, or a file that holds the key."""
     delta: float | None = None
-    """State epsilon at this delta; the ledger's own unless given."""
+    """For a ledger by itself: state epsilon at this delta; its own unless given."""
+    json: bool = False
+    """Print machine-readable facts."""
 
     def run(self) -> None:
+        if _is_ledger(self.file):
+            self._check_ledger()
+            return
+        _refuse_delta(self.delta)
+        if self.file.is_dir():
+            from quorum_rl.publication import check_bundle
+
+            checked = check_bundle(self.file, ledger=self.ledger, public_key=self.public_key)
+        else:
+            from quorum_rl.budget.checked import check_certificate
+
+            checked = check_certificate(self.file, ledger=self.ledger, public_key=self.public_key)
+        show_checked(checked, as_json=self.json)
+
+    def _check_ledger(self) -> None:
         from quorum_rl.budget import certificate, read_ledger, verify
 
+        if self.ledger is not None or self.public_key is not None:
+            raise QuorumError(
+                f"{str(self.file)!r} is a ledger by itself: give a certificate to compare with it."
+            )
         record = read_ledger(self.file)
         made = certificate(record, delta=self.delta)
         found = verify(record, epsilon=made.epsilon, delta=made.delta)
         if not found.holds:
             raise QuorumError(f"the certificate does not hold: {'; '.join(found.reasons)}.")
+        if self.json:
+            facts = {"epsilon": made.epsilon, "delta": made.delta, "other_route": found.epsilon}
+            show_facts(facts, as_json=True)
+            return
         console().print(
             f"the certificate holds: epsilon = {made.epsilon:g} at delta = {made.delta:g}; "
             f"{found.epsilon:.6g} by the other route."
@@ -171,12 +211,89 @@ class VerifyCertificate:
 
 
 @dataclass(frozen=True)
+class Schema:
+    """Print the JSON Schema of certificates.
+
+    Example: quorum certificate schema > certificate.schema.json
+    """
+
+    def run(self) -> None:
+        from quorum_rl.budget.schema import schema_text
+
+        print(schema_text(), end="")
+
+
+@dataclass(frozen=True)
+class GenerateKey:
+    """Make a key to sign certificates with, and print its public part for those who check them.
+
+    Example: quorum certificate keygen desks.key
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="KEYFILE")]
+    """The file to write, for its owner only. Keep it out of everything that is published."""
+
+    def run(self) -> None:
+        from quorum_rl.budget.signature import generate_key
+
+        print(generate_key(self.file))
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Sign a certificate: writes a small file beside it, and leaves the certificate as it is.
+
+    Example: quorum certificate sign runs/desks/certificate.json --key desks.key
+    """
+
+    file: CertificateFile
+    """A certificate."""
+    key: Path = tyro.MISSING
+    """The private key, a file of 'quorum certificate keygen'."""
+
+    def run(self) -> None:
+        from quorum_rl.budget.schema import read_certificate
+        from quorum_rl.budget.signature import sign_file
+
+        read_certificate(self.file)  # nothing else is signed
+        console().print(f"the signature is in {sign_file(self.file, self.key)}")
+
+
+def show_checked(checked: "Checked", *, as_json: bool) -> None:
+    """Say what was found beside a certificate in which nothing is wrong."""
+    if as_json:
+        show_facts(checked.facts(), as_json=True)
+        return
+    for sentence in checked.sentences():
+        console().print(sentence)
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether a path is that of a ledger and not of a certificate or a folder."""
+    if path.is_dir():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(9) == b'{"entry":'
+    except OSError:
+        return True  # whose reader says what is wrong
+
+
+def _refuse_delta(delta: float | None) -> None:
+    if delta is not None:
+        raise QuorumError(f"a certificate has its own delta: leave out --delta {delta:g}.")
+
+
+@dataclass(frozen=True)
 class Certificates:
-    """What a ledger certifies: show, verify."""
+    """What a ledger certifies: show, verify, sign; keys to sign with, and the schema."""
 
     command: (
         Annotated[ShowCertificate, tyro.conf.subcommand("show")]
         | Annotated[VerifyCertificate, tyro.conf.subcommand("verify")]
+        | Annotated[Sign, tyro.conf.subcommand("sign")]
+        | Annotated[GenerateKey, tyro.conf.subcommand("keygen")]
+        | Annotated[Schema, tyro.conf.subcommand("schema")]
     )
 
     def run(self) -> None:
