@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from quorum_rl.budget.certificate import Assumption
+from quorum_rl.budget import Certificate
 
 LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
 
@@ -50,31 +50,22 @@ class Learned:
     smoothing: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Guarantee:
-    """The certificate, as a reader needs it. `epsilon` is infinite where nothing is claimed;
-    `check` says what came of computing it a second time."""
+    """A certificate and the second opinion on it: in words, and whether it speaks against it.
 
-    epsilon: float
-    delta: float
-    relation: str
-    kind: str
-    modes: tuple[str, ...]
-    identity: str
-    ledger_head: str
-    statement: str
-    assumptions: tuple[Assumption, ...]
-    not_accounted: tuple[str, ...]
-    limitations: tuple[str, ...]
-    marks: tuple[str, ...]
-    torn: bool
+    `outdated` if the ledger was charged again since.
+    """
+
+    certificate: Certificate
     check: str
-    contradicted: bool  # by the second opinion
+    contradicted: bool = False
+    outdated: bool = False
 
     @property
     def claims(self) -> bool:
         """Whether there is a finite ε, and nothing speaks against it."""
-        return math.isfinite(self.epsilon) and not self.contradicted
+        return math.isfinite(self.certificate.epsilon) and not self.contradicted
 
     @property
     def best_accuracy(self) -> float:
@@ -83,19 +74,20 @@ class Guarantee:
         (ε, δ)-indistinguishable outputs have a total variation of at most
         (e^ε − 1 + 2δ)/(e^ε + 1), and the best guess is right with (1 + that)/2.
         """
-        return 1 - (1 - self.delta) / (1 + self._factor)
+        return 1 - (1 - self.certificate.delta) / (1 + self._factor)
 
     def recognised_at(self, false_alarms: float) -> float:
         """The largest share of present experts that a test with so many false alarms finds.
 
         Both directions of the definition bound it: P ≤ e^ε·f + δ and 1 − f ≤ e^ε·(1 − P) + δ.
         """
-        grown = self._factor * false_alarms + self.delta
-        return min(grown, 1 - (1 - self.delta - false_alarms) / self._factor, 1.0)
+        delta = self.certificate.delta
+        grown = self._factor * false_alarms + delta
+        return min(grown, 1 - (1 - delta - false_alarms) / self._factor, 1.0)
 
     @property
     def _factor(self) -> float:
-        return math.exp(min(self.epsilon, LARGEST_EPSILON))
+        return math.exp(min(self.certificate.epsilon, LARGEST_EPSILON))
 
 
 StageName = Literal["release", "private steps"]
@@ -253,3 +245,10 @@ class Report:
     repeat: str
     settings: tuple[tuple[str, str], ...]
     versions: tuple[tuple[str, str], ...]
+
+    @property
+    def covered(self) -> bool:
+        """Whether the certificate covers all that the page shows, so that it may be published."""
+        compared = not isinstance(self.comparison, Missing)
+        claims = isinstance(self.guarantee, Guarantee) and self.guarantee.claims
+        return claims and not compared and self.agreement is None

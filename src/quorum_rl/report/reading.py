@@ -77,17 +77,6 @@ def text_or_none(facts: dict[str, Any], name: str) -> str | None:
     return None if facts.get(name) is None else text(facts, name)
 
 
-def texts(facts: dict[str, Any], name: str) -> tuple[str, ...]:
-    return tuple(text({name: value}, name) for value in items(facts, name))
-
-
-def flag(facts: dict[str, Any], name: str) -> bool:
-    value = facts[name]
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is {value!r}, not true or false")
-    return value
-
-
 def items(facts: dict[str, Any], name: str) -> list[Any]:
     value = facts[name]
     if not isinstance(value, list):

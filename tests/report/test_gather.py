@@ -1,0 +1,210 @@
+"""What a report says about a run, and what it does where a file is missing or damaged."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_folders import DELTA, RELEASE, TRAINING, change_json, write_run
+from scipy import stats
+
+from quorum_rl.budget import Certificate, Ledger, certificate, read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy import total_epsilon
+from quorum_rl.report.facts import Guarantee, Missing, Report
+from quorum_rl.report.gather import gather
+
+OPTIONAL = {
+    "evaluation.json": "evaluation",
+    "comparison.json": "comparison",
+    "released.parquet": "prefixes",
+    "metrics.jsonl": "learning",
+    "policy.safetensors": "episode",
+}
+
+
+@pytest.fixture(scope="module")
+def whole(written_run: Path) -> Report:
+    return gather(written_run)
+
+
+def test_a_complete_run_has_every_part(whole: Report) -> None:
+    assert whole.name == "cartpole"
+    for part in (whole.guarantee, whole.spending, *(getattr(whole, p) for p in OPTIONAL.values())):
+        assert not isinstance(part, Missing)
+
+
+def test_the_counts_are_the_declared_ones(whole: Report) -> None:
+    assert whole.learned.minimum_experts == 2999
+    assert whole.learned.horizon == 200
+    assert not isinstance(whole.prefixes, Missing)
+    assert (whole.prefixes.iterations, whole.prefixes.prefixes) == (25, 21)
+
+
+def test_the_stages_cost_more_added_up_than_together(whole: Report) -> None:
+    assert not isinstance(whole.spending, Missing)
+    alone = [total_epsilon([event], DELTA) for event in (RELEASE, TRAINING)]
+    assert [stage.epsilon for stage in whole.spending.stages] == pytest.approx(alone)
+    together = total_epsilon([RELEASE, TRAINING], DELTA)
+    assert together <= whole.spending.together < together + 1e-3
+    assert whole.spending.together < whole.spending.added_up
+    assert whole.spending.unspent == pytest.approx(5.0 - whole.spending.together)
+
+
+def test_marks_and_open_assumptions_stand_at_the_top(whole: Report) -> None:
+    titles = [notice.title for notice in whole.notices]
+    assert "Research ledger" in titles
+    assert "Reproducible noise" in titles
+    assert "Assumption not accepted: one-expert-each" in titles
+    assert not any("logs-from-queried-policies" in title for title in titles)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_missing_file_gives_a_sentence_in_its_place(name: str, run_folder: Path) -> None:
+    (run_folder / name).unlink(missing_ok=True)
+    part = getattr(gather(run_folder), OPTIONAL[name])
+    assert isinstance(part, Missing)
+    assert part.why.endswith((".", ":"))
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]\n", b"\xff\xfe"])
+@pytest.mark.parametrize("name", ["config.json", "certificate.json", "ledger.jsonl", *OPTIONAL])
+def test_a_damaged_file_is_named(name: str, content: bytes, run_folder: Path) -> None:
+    (run_folder / name).write_bytes(content)
+    with pytest.raises(QuorumError, match=name.replace(".", r"\.")) as refused:
+        gather(run_folder)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("comparison.json", {"methods": [{"name": "selective"}]}),
+        ("comparison.json", {"seeds": -1}),
+        ("evaluation.json", {"interval": [2.0, 1.0]}),
+        ("evaluation.json", {"mean": "1"}),
+        ("evaluation.json", {"mean": float("nan")}),
+        ("config.json", {"declared": {}}),
+        ("config.json", {"settings": None}),
+        ("config.json", {"events": [{"event": "release"}]}),
+        ("certificate.json", {"delta": None}),
+    ],
+)
+def test_a_file_with_a_wrong_fact_is_named(name: str, change: Any, run_folder: Path) -> None:
+    change_json(run_folder / name, **change)
+    with pytest.raises(QuorumError, match=name.replace(".", r"\.")):
+        gather(run_folder)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="holds no run"):
+        gather(tmp_path)
+
+
+def test_a_certificate_that_claims_less_than_was_spent_does_not_hold(run_folder: Path) -> None:
+    change_json(run_folder / "certificate.json", epsilon=1.0)
+    for _ in range(2):  # with its ledger, and then without
+        found = gather(run_folder)
+        assert isinstance(found.guarantee, Guarantee)
+        assert not found.guarantee.claims
+        assert found.notices[0].title == "The certificate does not hold"
+        assert str(run_folder) not in found.notices[0].text
+        (run_folder / "ledger.jsonl").unlink(missing_ok=True)
+
+
+def test_without_its_ledger_a_certificate_is_shown_as_not_checked(run_folder: Path) -> None:
+    (run_folder / "ledger.jsonl").unlink()
+    found = gather(run_folder)
+    assert isinstance(found.guarantee, Guarantee)
+    assert found.guarantee.claims
+    assert "Not checked" in found.guarantee.check
+
+
+def test_a_ledger_that_has_gone_on_is_said_to_have(run_folder: Path) -> None:
+    with Ledger.open(run_folder / "ledger.jsonl") as ledger:
+        ledger.charge(TRAINING, run="fit-2")
+    assert "The ledger has gone on" in [notice.title for notice in gather(run_folder).notices]
+
+
+def test_an_interrupted_run_is_spoken_for_by_its_ledger(run_folder: Path) -> None:
+    (run_folder / "certificate.json").unlink()
+    found = gather(run_folder)
+    assert found.notices[0].title == "The run is not finished"
+    assert isinstance(found.guarantee, Guarantee)
+    expected = certificate(read_ledger(run_folder / "ledger.jsonl"), delta=DELTA)
+    assert found.guarantee.certificate == expected
+
+
+def test_without_certificate_and_ledger_nothing_is_guaranteed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "plain", method="non-private")
+    (folder / "certificate.json").unlink()
+    (folder / "ledger.jsonl").unlink()
+    found = gather(folder)
+    assert isinstance(found.guarantee, Missing)
+    assert isinstance(found.spending, Missing)
+    assert [notice.title for notice in found.notices] == ["Not private"]
+    assert not found.covered
+
+
+def test_only_a_page_without_comparison_and_diagnostics_is_covered(
+    whole: Report, run_folder: Path
+) -> None:
+    assert not whole.covered
+    (run_folder / "comparison.json").unlink()
+    assert gather(run_folder).covered
+
+
+def test_a_long_learning_curve_is_averaged(run_folder: Path) -> None:
+    lines = [{"step": step, "loss_on_released": float(step)} for step in range(1000)]
+    (run_folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    curve = gather(run_folder).learning
+    assert not isinstance(curve, Missing)
+    assert curve.averaged == 3
+    assert len(curve.points) <= 400
+    assert np.mean([loss for _, loss in curve.points]) == pytest.approx(499.5, rel=0.01)
+
+
+def test_worlds_that_are_not_ours_are_not_played(written_run: Path, run_folder: Path) -> None:
+    shutil.copy(written_run / "policy.safetensors", run_folder)
+    config = json.loads((run_folder / "config.json").read_text())
+    change_json(run_folder / "config.json", declared=config["declared"] | {"world": "Desk"})
+    episode = gather(run_folder).episode
+    assert isinstance(episode, Missing)
+    assert "Desk" in episode.why
+
+
+def claim(whole: Report, epsilon: float, delta: float) -> Guarantee:
+    assert isinstance(whole.guarantee, Guarantee)
+    made: Certificate = replace(whole.guarantee.certificate, epsilon=epsilon, delta=delta)
+    return Guarantee(made, "")
+
+
+def test_guessing_bounds_hold_for_a_gaussian_and_are_tight_for_the_worst_pair(
+    whole: Report,
+) -> None:
+    """The worst pair of all: with δ the answer is given away, else it is right with e^ε/(1+e^ε)."""
+    for epsilon, delta in ((0.1, 0.0), (1.0, 1e-3), (5.0, 0.05)):
+        found = claim(whole, epsilon, delta)
+        right = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
+        assert found.best_accuracy == pytest.approx(right)
+        # Best test of the same pair with few false alarms, by the Neyman–Pearson lemma.
+        present = [delta, (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))]
+        absent = [0.0, (1 - delta) / (1 + math.exp(epsilon))]
+        share = min(0.01 / absent[1], 1.0)
+        rest = (0.01 - absent[1] * share) / ((1 - delta) - absent[1])
+        power = present[0] + present[1] * share + rest * (1 - present[0] - present[1])
+        assert found.recognised_at(0.01) == pytest.approx(power)
+    # A Gaussian of sensitivity 1 and scale 1 is (ε, δ)-indistinguishable with this δ.
+    epsilon = 1.5
+    delta = stats.norm.cdf(0.5 - epsilon) - math.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
+    found = claim(whole, epsilon, delta)
+    assert stats.norm.cdf(0.5) <= found.best_accuracy
+    assert stats.norm.sf(stats.norm.isf(0.01) - 1) <= found.recognised_at(0.01)
+
+
+def test_an_absurd_epsilon_is_shown_as_no_protection(whole: Report) -> None:
+    assert claim(whole, 1e6, 0.0).best_accuracy == pytest.approx(1.0)

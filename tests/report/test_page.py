@@ -1,0 +1,190 @@
+"""The page itself: it needs nothing from elsewhere, and whatever a file says stays text."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from run_folders import COMPARISON, RELEASE, change_json, write_run
+
+from quorum_rl.budget import Ledger, certificate, read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.publication.run import COVERED_REPORT
+from quorum_rl.report import write_report
+from quorum_rl.report.facts import Agreement
+from quorum_rl.report.gather import gather
+from quorum_rl.report.page import percent_text, render
+
+ATTACK = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>'\""
+AGREEMENT = Agreement(
+    steps=(1, 2), mean=(0.6, 0.3), median=(0.6, 0.2), low=(0.5, 0.0), high=(0.7, 0.4),
+    trajectories=200,
+)  # fmt: skip
+
+
+class Parts(HTMLParser):
+    """Tags with their attributes, and the text of every script and style."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self.shown: list[str] = []
+        self._inside: str | None = None
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in self.raw else None
+        if self._inside:
+            self.raw[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.raw[self._inside][-1] += data
+        else:
+            self.shown.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(written_run: Path) -> str:
+    return render(gather(written_run))
+
+
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    found = Parts(page)
+    for tag, attributes in found.tags:
+        assert tag not in {"link", "iframe", "img", "object", "embed", "base", "form"}
+        for name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+    styles = " ".join([*found.raw["style"], *(a.get("style") or "" for _, a in found.tags)])
+    assert "@import" not in styles
+    assert all(target.startswith("#") for target in re.findall(r"url\(['\"]?([^)]*)", styles))
+
+
+def test_the_page_forbids_itself_the_network_and_other_scripts(page: str) -> None:
+    found = Parts(page)
+    (policy,) = [
+        attributes["content"] or ""
+        for tag, attributes in found.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert "script-src 'sha256-" in policy
+    assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
+
+
+def test_every_chart_has_a_place_a_text_and_a_table(page: str) -> None:
+    found = Parts(page)
+    charts = json.loads(found.raw["script"][0])
+    assert set(charts) == {"budget-chart", "comparison-chart", "prefixes-chart", "learning-chart"}
+    places = [attributes for tag, attributes in found.tags if attributes.get("class") == "chart"]
+    assert {attributes["id"] for attributes in places} == set(charts)
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in places)
+    tables = [attributes for _, attributes in found.tags if attributes.get("class") == "numbers"]
+    assert len(tables) == len(charts)
+
+
+def test_the_page_says_what_it_must(page: str) -> None:
+    text = " ".join(" ".join(Parts(page).shown).split())
+    for words in (
+        "at least 2,999",
+        "two sets of experts that differ by one expert",
+        "not private against someone who knows the seed",
+        "Research ledger",
+        "not accepted",
+        "one-expert-each",
+        "whoever already holds a log recognises a released prefix of it",
+        "quorum fit --config cartpole/config.toml --folder cartpole-again",
+        "What is not protected",
+    ):
+        assert words in text, words
+
+
+def test_what_files_say_is_never_markup(page: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / ATTACK.replace("/", "∕"))
+    plain = Parts(page)
+    change_json(folder / "evaluation.json", world=ATTACK, protocol=ATTACK)
+    methods = [COMPARISON["methods"][0] | {"name": ATTACK, "note": ATTACK}]
+    methods += COMPARISON["methods"][1:]
+    change_json(folder / "comparison.json", world=ATTACK, methods=methods)
+    config = json.loads((folder / "config.json").read_text())
+    change_json(
+        folder / "config.json",
+        learner=ATTACK,
+        declared=config["declared"] | {"world": ATTACK, "smoothing": ATTACK},
+        settings=config["settings"] | {ATTACK: ATTACK},
+        versions={ATTACK: ATTACK},
+    )
+    found = Parts(render(gather(folder)))
+    assert len(found.raw["script"]) == len(plain.raw["script"]) == 2
+    assert found.raw["script"][1] == plain.raw["script"][1]
+    charts = json.loads(found.raw["script"][0])
+    assert ATTACK in json.dumps(charts, ensure_ascii=False).encode().decode().replace('\\"', '"')
+    assert not any(tag == "img" for tag, _ in found.tags)
+    assert " ".join(found.shown).count(ATTACK) >= 8
+
+
+def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> None:
+    for name in ("comparison.json", "evaluation.json", "metrics.jsonl", "released.parquet",
+                 "policy.safetensors", "certificate.json", "ledger.jsonl"):  # fmt: skip
+        (run_folder / name).unlink(missing_ok=True)
+    found = Parts(write_report(run_folder).read_text(encoding="utf-8"))
+    assert json.loads(found.raw["script"][0]) == {}
+    assert not any(attributes.get("class") == "chart" for _, attributes in found.tags)
+    text = " ".join(" ".join(found.shown).split())
+    assert "nothing is guaranteed" in text
+    assert "synthetic experts only: quorum demo" in text
+    assert "hardly depends" not in text
+
+
+def test_a_page_with_diagnostics_says_so_and_never_takes_the_published_name(
+    run_folder: Path,
+) -> None:
+    with pytest.raises(QuorumError, match="published"):
+        write_report(run_folder, run_folder / "report.html", agreement=AGREEMENT)
+    path = write_report(run_folder, agreement=AGREEMENT)
+    assert path.name == "report-not-private.html"
+    page = path.read_text(encoding="utf-8")
+    assert "Contains diagnostics that are not private" in page
+    assert "agreement-chart" in json.loads(Parts(page).raw["script"][0])
+
+
+def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:
+    whole = gather(run_folder)
+    assert COVERED_REPORT.decode() not in render(whole)
+    (run_folder / "comparison.json").unlink()
+    assert COVERED_REPORT.decode() in render(gather(run_folder))
+    assert COVERED_REPORT.decode() not in render(replace(gather(run_folder), agreement=AGREEMENT))
+
+
+def test_an_absolute_path_is_not_told(run_folder: Path) -> None:
+    assert str(run_folder) not in write_report(run_folder).read_text(encoding="utf-8")
+
+
+def test_percentages_are_rounded_up_and_never_to_all() -> None:
+    assert percent_text(0.9550001) == "96%"
+    assert percent_text(0.9933) == "99.4%"
+    assert percent_text(0.99995) == "99.9950%"
+    assert percent_text(1.0) == "100%"
+
+
+def test_a_run_in_mode_paper_claims_nothing(run_folder: Path) -> None:
+    (run_folder / "ledger.jsonl").unlink()
+    Ledger.create(run_folder / "ledger.jsonl", epsilon=None, delta=3e-4, kind="research")
+    with Ledger.open(run_folder / "ledger.jsonl") as ledger:
+        ledger.charge(replace(RELEASE, mode="paper"), run="fit-1", facts={"pool": "a log"})
+    made = certificate(read_ledger(run_folder / "ledger.jsonl"))
+    (run_folder / "certificate.json").write_text(made.to_json())
+    text = " ".join(Parts(render(gather(run_folder))).shown)
+    assert "No finite ε is claimed" in text
+    assert "hardly depends" not in text
+    assert "is right at most" not in text
