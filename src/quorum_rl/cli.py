@@ -36,7 +36,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("plan:Plan", "What a release would cost and give, from declared numbers alone."),
     "release": ("release:Release", "Stage 1: release the prefixes that a quorum agrees on."),
     "fit": ("fit:Fit", "Both stages: from demonstrations and experts to a policy."),
+    "train": ("fit:Train", "Stage 2 alone: train after a release, or with noise everywhere."),
+    "report": ("report:Report", "A finished run as one page that needs no network."),
     "certificate": ("ledger:Certificates", "What a ledger certifies: show, verify."),
+    "publish": ("publish:Publish", "The bundle of a run that may leave the building."),
 }
 SAID_OF_CONFIG: Final = """Every setting may also come from the table [{table}] of a TOML file:
 --config FILE. Flags outrank it."""

@@ -320,7 +320,7 @@ def test_demonstrations_that_do_not_say_how_their_experts_acted_are_refused(
     main(["demos", "import", str(table), "--out", str(own), "--actions", "2", "--observations",
           "4", "--horizon", "8", "--p-min", "0.1"])  # fmt: skip
     said = refused_for_free(files._replace(log=own), refused)
-    assert "LoggedExperts(experts)" in said
+    assert "logs-from-queried-policies" in said
 
 
 # Interrupted at the worst moment.

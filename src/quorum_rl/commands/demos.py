@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from quorum_rl.commands.expert_files import Output, experts_from
 from quorum_rl.commands.output import (
     begin_diagnostics,
     check_new_file,
@@ -224,7 +225,10 @@ class Agreement:
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A file of demonstrations."""
     experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
-    """The experts who made them."""
+    """The experts who made them: a file of 'quorum experts train', or ONNX files (a folder, a
+    pattern in quotes, or a .txt file that lists them)."""
+    experts_output: Output = "probabilities"
+    """What ONNX experts answer."""
     picture: Path | None = None
     """Where to draw the curve: .png or .svg."""
     trajectories: int = 200
@@ -239,12 +243,11 @@ class Agreement:
     def run(self) -> None:
         accepted = self.diagnostics_not_private
         begin_diagnostics("the agreement of the experts", accepted, self.picture, self.seed)
-        from quorum_rl.experts import load_population
-        from quorum_rl.logs import as_they_acted, open_demonstrations
+        from quorum_rl.logs import open_demonstrations
         from quorum_rl.logs.agreement import agreement_curve
 
         demonstrations = open_demonstrations(self.file)
-        experts = as_they_acted(load_population(self.experts), demonstrations)
+        experts = experts_from(self.experts, demonstrations, self.experts_output)
         curve = agreement_curve(
             experts, demonstrations, trajectories=self.trajectories, seed=self.seed
         )

@@ -1,33 +1,81 @@
-"""`quorum fit`: both stages in one command, from demonstrations and experts to a policy."""
+"""`quorum fit` and `quorum train`: from demonstrations to a policy, in one command or in two."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import tyro
 
-from quorum_rl.commands.output import check_seed, console
+from quorum_rl.commands.configuration import as_toml
+from quorum_rl.commands.expert_files import Output, experts_from
+from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.fit.settings import FitSettings
+
+if TYPE_CHECKING:
+    from quorum_rl.fit import Fitted
+    from quorum_rl.fit.run import FitOptions
+    from quorum_rl.learners import Learner
+
+SETTINGS_IN_WORDS: Final = {
+    "method": "Release what can be released and train on the rest with noise; noise everywhere; "
+    "or none, which needs --diagnostics-not-private.",
+    "mode": "Our analysis, or the published one, which is for reproduction only.",
+    "release_share": "The release's part of epsilon.",
+    "private_share": "The private steps' part of all steps.",
+    "private_steps": "How many steps have noise; None for as many as --noise-multiplier allows.",
+    "noise_multiplier": "The noise of a private step; calibrated unless given.",
+    "transitions_per_expert": "Transitions in an expert's mean gradient, which is clipped once.",
+    "sampling_rate": "How likely an expert takes part in a private step.",
+    "clip_norm": "What an expert's gradient is clipped to.",
+    "normalised": "Scale every expert's gradient to the clip norm, small ones too.",
+    "learning_rate": "Of steps without noise.",
+    "private_learning_rate": "Of private steps.",
+    "falling_rates": "Let both learning rates fall to zero over the training.",
+    "batch_size": "Released transitions in a step without noise.",
+    "optimiser": "How gradients become steps.",
+    "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last.",
+    "release_only_steps": "Steps without noise, where no step is private.",
+    "stop_probability": "For experts without a floor: how often a release stops before a query.",
+    "iterations": "How many trajectories the release tries; chosen unless given.",
+    "prefix_cap": "The most steps of a trajectory that may come out; the horizon unless given.",
+    "agreement": "Of the experts who agree up to a step, the share expected to agree at the next.",
+    "pool_limit": "The most trajectories per expert that the release may reserve.",
+}
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Learn one policy that may be published, at a cost of at most epsilon at delta.
+def _unchecked_settings() -> Any:
+    """`FitSettings` as flags: numbers out of range are refused when the command runs."""
+    hints = get_type_hints(FitSettings)
+    return make_dataclass(
+        "Settings",
+        [
+            (
+                one.name,
+                Annotated[hints[one.name], tyro.conf.arg(help=SETTINGS_IN_WORDS.get(one.name, ""))],
+                field(default=one.default),
+            )
+            for one in fields(FitSettings)
+        ],
+        frozen=True,
+        kw_only=True,
+    )
 
-    Prints its plan before it spends. The same command goes on where an interrupted one stopped.
 
-    Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
-    --minimum-experts 2999 --folder runs/cartpole --accept one-expert-each
-    """
+Settings: Any = _unchecked_settings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """What both commands are told."""
 
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
     """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
-    experts: Annotated[
-        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS", name="experts")
-    ] = None
-    """The experts who did it. Without them nothing is released, and every step has noise."""
-    epsilon: float = tyro.MISSING
+    epsilon: float
     """The cost of both stages together."""
-    delta: float = tyro.MISSING
+    delta: float
     """At this delta."""
     minimum_experts: int | None = None
     """How many experts there are at least, where the demonstrations do not declare it."""
@@ -35,8 +83,8 @@ class Fit:
     """Where everything is written."""
     learner: Literal["cql", "bcq", "bc", "double-dqn"] = "cql"
     """How to learn from transitions."""
-    method: Literal["selective", "dp-sgd", "non-private"] = "selective"
-    """Release what can be released and train on the rest with noise; noise everywhere; none."""
+    hidden: tuple[int, ...] | None = None
+    """Sizes of the policy's hidden layers."""
     ledger: Path | None = None
     """The ledger of these experts; otherwise a new one in the folder, with this budget."""
     accept: tuple[str, ...] = ()
@@ -45,45 +93,155 @@ class Fit:
     """For reproduction only: noise that is not private against who knows the seed."""
     diagnostics_not_private: bool = False
     """I know that the non-private method must not be used on real experts."""
+    json: bool = False
+    """Print the facts at the end as JSON, and everything else to the standard error."""
+    settings: Settings = field(default_factory=Settings)
 
     def run(self) -> None:
         check_seed(self.seed)
+        settings = FitSettings(**asdict(self.settings))
         from quorum_rl.devices import prepare
 
         prepare()
-        from rich.progress import Progress
+        try:
+            with self._told(settings) as options:
+                made = self._fitted(options)
+        except Interrupted as stop:
+            repeated = f"quorum {self._name} --config {self.folder / 'config.toml'}"
+            raise Interrupted(f"{stop} Go on with: {repeated}") from None
+        self._show(made)
 
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.lower()
+
+    def _fitted(self, options: "FitOptions") -> "Fitted":
+        raise NotImplementedError
+
+    @contextmanager
+    def _told(self, settings: FitSettings) -> Iterator["FitOptions"]:
+        """The run's options, with a bar for its steps while the block lasts."""
+        shown = console(stderr=self.json)
+        with stoppable(shown) as asked, timed_bar(shown, "steps") as update:
+
+            def progress(done: int, total: int) -> bool:
+                update(done, total)
+                return asked[0]
+
+            yield {
+                "minimum_experts": self.minimum_experts,
+                "learner": self._learner(),
+                "settings": settings,
+                "folder": self.folder,
+                "accepted": self.accept,
+                "seed": self.seed,
+                "diagnostics_not_private": self.diagnostics_not_private,
+                "report": shown.print,
+                "progress": progress,
+                "command": as_toml([self._name], self),
+            }
+
+    def _learner(self) -> "Learner":
+        from quorum_rl.learners import get_learner
+
+        if self.hidden is None:
+            return get_learner(self.learner)
+        return get_learner(self.learner, hidden_sizes=self.hidden)
+
+    def _show(self, made: "Fitted") -> None:
+        certified = made.certificate
+        facts = {
+            "folder": str(made.folder),
+            "policy": str(made.folder / "policy.safetensors"),
+            "ledger": None
+            if certified is None
+            else str(self.ledger or made.folder / "ledger.jsonl"),
+            "epsilon": None if certified is None else certified.epsilon,
+            "delta": None if certified is None else certified.delta,
+            "statement": None if certified is None else certified.statement,
+            "released_prefixes": 0 if made.released is None else len(made.released),
+            "released_transitions": 0 if made.released is None else int(made.released.offsets[-1]),
+            "private_steps": made.plan.private_steps,
+            "steps_without_noise": made.plan.plain_steps,
+        }
+        if self.json:
+            show_facts(facts, as_json=True)
+            return
+        if certified is not None:
+            console().print(certified.statement)
+        console().print(f"the policy is in {facts['policy']}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(_Training):
+    """Learn one policy that may be published, at a cost of at most epsilon at delta.
+
+    Releases what a quorum of the experts agrees on, then trains on it without noise and on the rest
+    with noise. Prints its plan before it spends. Ctrl-C stops after the steps under way; the same
+    command goes on from there, with the same noise and without paying again.
+
+    Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
+    --minimum-experts 299 --folder runs/cartpole --accept one-expert-each
+    """
+
+    experts: Annotated[
+        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS", name="experts")
+    ] = None
+    """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
+    in quotes, or a .txt file that lists them). Without them nothing is released, and every step has
+    noise."""
+    experts_output: Output = "probabilities"
+    """What ONNX experts answer."""
+
+    def _fitted(self, options: "FitOptions") -> "Fitted":
         from quorum_rl.budget import Budget
-        from quorum_rl.experts import load_population
-        from quorum_rl.fit import FitSettings, fit
-        from quorum_rl.logs import as_they_acted, open_demonstrations
+        from quorum_rl.fit import fit
+        from quorum_rl.logs import open_demonstrations
 
         log = open_demonstrations(self.demonstrations)
-        experts = None
-        if self.experts is not None:
-            experts = as_they_acted(load_population(self.experts), log)
-        with Progress(console=console()) as bar:
-            task = bar.add_task("training", total=None)
+        return fit(
+            log,
+            None if self.experts is None else experts_from(self.experts, log, self.experts_output),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            budget=None if self.ledger is None else Budget.open(self.ledger),
+            **options,
+        )
 
-            def progress(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
 
-            made = fit(
-                log,
-                experts,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                minimum_experts=self.minimum_experts,
-                learner=self.learner,
-                settings=FitSettings(method=self.method),
-                folder=self.folder,
-                budget=None if self.ledger is None else Budget.open(self.ledger),
-                accepted=self.accept,
-                seed=self.seed,
-                diagnostics_not_private=self.diagnostics_not_private,
-                report=bar.console.print,
-                progress=progress,
-            )
-        if made.certificate is not None:
-            console().print(made.certificate.statement)
-        console().print(f"the policy is in {self.folder}/policy.safetensors")
+@dataclass(frozen=True, kw_only=True)
+class Train(_Training):
+    """Stage 2 alone: train after a release that 'quorum release' made, or with noise everywhere.
+
+    Training sees only what the release left of the demonstrations. The noise is such that the
+    release and the training cost at most epsilon at delta together.
+
+    Example: quorum train cartpole.arrow --released released.parquet --ledger cartpole.ledger
+    --epsilon 10 --delta 2e-4 --minimum-experts 299 --folder runs/cartpole --accept one-expert-each
+    """
+
+    folder: Path = Path("runs/train")
+    """Where everything is written."""
+    released: Path | None = None
+    """What 'quorum release' wrote; the ledger must hold that release. Without it every step has
+    noise."""
+
+    def _fitted(self, options: "FitOptions") -> "Fitted":
+        from quorum_rl.budget import Budget
+        from quorum_rl.fit import fit, fit_after_release
+        from quorum_rl.logs import open_demonstrations
+
+        log = open_demonstrations(self.demonstrations)
+        budget = None if self.ledger is None else Budget.open(self.ledger)
+        if self.released is None:
+            return fit(log, None, epsilon=self.epsilon, delta=self.delta, budget=budget, **options)
+        if budget is None:
+            raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
+        return fit_after_release(
+            log,
+            self.released,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            budget=budget,
+            **options,
+        )

@@ -1,7 +1,10 @@
 """What commands share when they show something."""
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -16,11 +19,67 @@ BAR = 40  # characters of a full bar
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def console() -> "Console":
-    """Where people read."""
+def console(*, stderr: bool = False) -> "Console":
+    """Where people read: the standard output, or beside it where programs read that."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, stderr=stderr)
+
+
+@contextmanager
+def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with the time that is left, told what is done and of how much.
+
+    It appears when it is told first, so that what is refused before has its sentence alone.
+    """
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description} {task.percentage:>3.0f}%"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=shown,
+    )
+    task = bar.add_task(what, total=None)
+
+    def update(done: int, total: int) -> None:
+        if not bar.live.is_started:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def stoppable(shown: "Console") -> Iterator[list[bool]]:
+    """Ctrl-C sets the flag; a second one ends the process at once."""
+    asked = [False]
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        if asked[0]:  # at once: unwinding out of a running XLA program can crash
+            shown.print("stopped at once; what was under way is lost")
+            os._exit(130)
+        asked[0] = True
+        shown.print("stopping after what is under way (Ctrl-C again to stop at once)")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def bar(share: float) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from quorum_rl.commands.expert_files import Output, experts_from
 from quorum_rl.commands.output import bar, check_new_file, check_seed, console
 from quorum_rl.errors import QuorumError
 
@@ -29,7 +30,8 @@ class Release:
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
     """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
     experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
-    """The experts who did it: a file of 'quorum experts train'."""
+    """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
+    in quotes, or a .txt file that lists them)."""
     plan: Path
     """A plan that 'quorum plan --out' wrote."""
     ledger: Path
@@ -38,6 +40,8 @@ class Release:
     """The file for the released prefixes, Parquet. They may be published."""
     accept: tuple[str, ...] = ()
     """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    experts_output: Output = "probabilities"
+    """What ONNX experts answer."""
     training_minimum: int = 1
     """Trajectories per expert to be left for training; experts with fewer are left out."""
     run_name: str = "release"
@@ -72,12 +76,11 @@ class Release:
         from rich.progress import Progress
 
         from quorum_rl.budget import OsEntropy, SeededEntropy
-        from quorum_rl.experts import load_population
-        from quorum_rl.logs import as_they_acted, open_demonstrations
+        from quorum_rl.logs import open_demonstrations
         from quorum_rl.release import release
 
         demonstrations = open_demonstrations(self.demonstrations)
-        experts = as_they_acted(load_population(self.experts), demonstrations)
+        experts = experts_from(self.experts, demonstrations, self.experts_output)
         with Progress(console=console()) as shown:
             task = shown.add_task("counting", total=plan.event.prefix_cap, visible=False)
 

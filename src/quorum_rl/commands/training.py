@@ -1,11 +1,7 @@
 """The shell around training a population: progress, interruption, files."""
 
 import math
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from quorum_rl import __version__
 from quorum_rl.commands.experts import Train
-from quorum_rl.commands.output import console
+from quorum_rl.commands.output import console, stoppable
 from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.experts import Population, save_population
@@ -73,7 +69,7 @@ def _trained(
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
         f"{len(jax.devices())} {jax.devices()[0].device_kind}"
     )
-    with _stoppable() as asked, _Bar() as bar:
+    with stoppable(console()) as asked, _Bar() as bar:
         shell = _Shell(bar, asked, unfinished, configuration)
         try:
             return train_population(
@@ -194,23 +190,3 @@ class _Shell:
             save_standing(standing, self.unfinished, self.configuration)
             self.saved = time.perf_counter()
         return self.asked[0]
-
-
-@contextmanager
-def _stoppable() -> Iterator[list[bool]]:
-    """Ctrl-C sets the flag; a second one interrupts at once."""
-    asked = [False]
-
-    def on_interrupt(number: int, frame: Any) -> None:
-        del number, frame
-        if asked[0]:  # at once: unwinding out of a running XLA program can crash
-            console().print("stopped at once; nothing was kept")
-            os._exit(130)
-        asked[0] = True
-        console().print("stopping after the steps under way (Ctrl-C again to stop at once)")
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -70,18 +70,18 @@ class OnnxExperts(UnloggedExperts):
     ) -> "OnnxExperts":
         """The experts in the `.onnx` files of `folder`, in the order of their names.
 
-        `output` says what the models return: softmax is applied to logits. `output_name` is
-        needed only for models with several outputs. `row_by_row` is as for `CallableExperts`.
-        Every file is opened once, so that a bad one is found now and not in the middle of a query.
+        For the rest see `from_files`.
 
         Raises:
-            QuorumError: without onnxruntime, for a missing or empty folder, and for a file that
-                cannot be read or has another form, naming the file.
+            QuorumError: for a missing or empty folder, or as `from_files`.
         """
         if not Path(folder).is_dir():
             raise QuorumError(f"there is no folder {str(folder)!r}: give one with .onnx files.")
-        made = cls(
-            sorted(Path(folder).glob("*.onnx")),
+        files = sorted(Path(folder).glob("*.onnx"))
+        if not files:
+            raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
+        return cls.from_files(
+            files,
             observation_size=observation_size,
             action_count=action_count,
             p_min=p_min,
@@ -90,8 +90,40 @@ class OnnxExperts(UnloggedExperts):
             row_by_row=row_by_row,
             open_at_once=open_at_once,
         )
-        if not made.files:
-            raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
+
+    @classmethod
+    def from_files(
+        cls,
+        files: Sequence[str | Path],
+        *,
+        observation_size: int,
+        action_count: int,
+        p_min: float = 0.0,
+        output: Output = "probabilities",
+        output_name: str | None = None,
+        row_by_row: bool = True,
+        open_at_once: int = 1000,
+    ) -> "OnnxExperts":
+        """One expert for each file, in this order.
+
+        `output` says what the models return: softmax is applied to logits. `output_name` is
+        needed only for models with several outputs. `row_by_row` is as for `CallableExperts`.
+        Every file is opened once, so that a bad one is found now and not in the middle of a query.
+
+        Raises:
+            QuorumError: without onnxruntime, and for a file that cannot be read or has another
+                form, naming the file.
+        """
+        made = cls(
+            [Path(file) for file in files],
+            observation_size=observation_size,
+            action_count=action_count,
+            p_min=p_min,
+            output=output,
+            output_name=output_name,
+            row_by_row=row_by_row,
+            open_at_once=open_at_once,
+        )
         for index in range(len(made)):
             made._model(index)
         return made

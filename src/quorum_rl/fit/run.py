@@ -29,10 +29,15 @@ from quorum_rl.fit.plan import FitPlan, plan_fit, plan_training, published_budge
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.fit.steps import Progress, Report, Work, take_steps
 from quorum_rl.learners import Learner, get_learner
-from quorum_rl.logs import Declared, Demonstrations, as_they_acted, split_release_pool
+from quorum_rl.logs import Declared, Demonstrations, split_release_pool
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan, event_to_json
-from quorum_rl.release import read_released, release_and_keep, save_released
+from quorum_rl.release import (
+    experts_who_acted,
+    read_released,
+    release_and_keep,
+    save_released,
+)
 from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
 from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
@@ -89,7 +94,7 @@ def fit(
     Prints its plan before it spends. `budget` is that of the experts; without, a new ledger is made
     in `folder` ("runs/fit") with this epsilon and delta. Without `experts` to query nothing is
     released, and every step is private; experts as they were before they acted are taken to have
-    acted as the demonstrations say (`logs.as_they_acted`).
+    acted as the demonstrations say (`release.experts_who_acted`).
 
     The same call goes on where an interrupted one stopped: with the same noise, and without paying
     again. If it was interrupted while releasing, what that would have released is lost.
@@ -111,7 +116,7 @@ def fit(
     settings = _settings(options)
     demonstrations = _declaring(demonstrations, options.get("minimum_experts"))
     if isinstance(experts, UnloggedExperts):
-        experts = as_they_acted(experts, demonstrations)
+        experts = experts_who_acted(experts, demonstrations)
     plan = plan_fit(
         demonstrations.declared,
         _learner(options),
@@ -241,8 +246,12 @@ def _declaring(demonstrations: Demonstrations, minimum_experts: int | None) -> D
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
     """A learner whose policy could not be written is refused before anything is spent."""
-    sizes = (declared.observation_size, declared.action_count)
-    policy_of(plan.learner, plan.learner.init(jax.random.key(0), *sizes))
+    shapes = jax.eval_shape(
+        lambda: plan.learner.init(
+            jax.random.key(0), declared.observation_size, declared.action_count
+        )
+    )
+    policy_of(plan.learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
 
 
 def _own_budget(work: Work) -> Budget:

@@ -16,8 +16,8 @@ from quorum_rl.budget.entropy import Entropy, OsEntropy
 from quorum_rl.budget.record import Kind
 from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
-from quorum_rl.experts import LoggedExperts
-from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.logs.collect import smoothing_of
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
@@ -39,6 +39,21 @@ OURS_BY_MAKING: Final = {  # true of logs that our own collecting made
 }
 REPRODUCIBLE_NOISE: Final = "reproducible noise: not private against someone who knows the seed"
 REPRODUCIBLE_LOGS: Final = "reproducible logs: not private against someone who knows their seed"
+
+
+def experts_who_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> LoggedExperts:
+    """The experts to be asked about demonstrations, given as they were before they acted.
+
+    They are smoothed as the log says. Where it does not say, as with logs that others made, they
+    are taken as they are: that just these policies acted is the assumption
+    `logs-from-queried-policies`, without which nothing is released.
+
+    Raises:
+        QuorumError: if they cannot be those who acted.
+    """
+    if demonstrations.declared.smoothing is None:
+        return LoggedExperts(experts)
+    return as_they_acted(experts, demonstrations)
 
 
 @dataclass(frozen=True)
@@ -279,6 +294,11 @@ def _check_declared(
         raise QuorumError(
             f"the plan counts on a floor of {event.p_min:g}, but the experts and demonstrations "
             f"declare {floor:g}: plan for that floor, or for random stopping without any."
+        )
+    if declared.minimum_experts is not None and event.experts > declared.minimum_experts:
+        raise QuorumError(
+            f"the plan counts on {event.experts} experts, but the demonstrations declare only "
+            f"{declared.minimum_experts}: plan for so many."
         )
     here = this_machine()
     if declared.machine not in (None, here) and ROUNDS_ALIKE not in accepted:
