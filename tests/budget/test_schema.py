@@ -87,7 +87,6 @@ def test_no_ledger_has_a_certificate_outside_the_schema(
     facts = json.loads(made.to_json())
     VALIDATOR.validate(facts)
     assert certificate_of(json.dumps(facts).encode(), HERE) == made
-    assert certificate_of(made.to_json().encode(), HERE).digest == made.digest
     assert (facts["epsilon"] is None) == math.isinf(made.epsilon)
 
 

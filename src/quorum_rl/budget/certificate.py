@@ -1,6 +1,5 @@
 """The certificate: what may be claimed, computed from the ledger and from nothing else."""
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
-from quorum_rl.budget.lines import canonical
 from quorum_rl.budget.published import NOT_VALID, Published, published_claim
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
 from quorum_rl.budget.spent import spent_epsilon
@@ -118,11 +116,6 @@ class Certificate:
         facts = asdict(self)
         facts["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         return json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of what it says in any layout: a policy names its certificate by it."""
-        return hashlib.sha256(canonical(json.loads(self.to_json()))).hexdigest()
 
 
 def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certificate:

@@ -1,5 +1,6 @@
 """A certificate's file, checked against the ledger and the signature that go with it."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -112,16 +113,20 @@ def check_certificate(
     return Checked(claim, consistency, () if signed is None else (signed,))
 
 
-def check_guarantees(claim: Certificate, consistency: Consistency) -> None:
-    """Fail for a certificate that agrees with its ledger and claims nothing."""
-    found = verify(consistency.record, epsilon=claim.epsilon, delta=claim.delta)
-    if not found.holds:
-        raise QuorumError(f"the certificate does not hold: {'; '.join(found.reasons)}.")
-    if claim.epsilon == float("inf"):
-        raise QuorumError(
-            f"the certificate does not hold: no finite epsilon can be claimed at delta = "
-            f"{claim.delta:g}."
-        )
+def check_guarantees(claim: Certificate, consistency: Consistency | None) -> None:
+    """Fail for a certificate that agrees with its ledger, if that is at hand, and claims nothing.
+
+    Raises:
+        QuorumError: saying why nothing is guaranteed.
+    """
+    reasons: tuple[str, ...] = ()
+    if consistency is not None:
+        record = consistency.record
+        reasons = verify(record, epsilon=claim.epsilon, delta=claim.delta).reasons
+    if not reasons and claim.epsilon == math.inf:
+        reasons = (f"no finite epsilon can be claimed at delta = {claim.delta:g}",)
+    if reasons:
+        raise QuorumError(f"the certificate does not hold: {'; '.join(reasons)}.")
 
 
 def check_signed(path: Path, content: bytes, public_key: str | None, what: str) -> Signed | None:

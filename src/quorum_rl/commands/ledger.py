@@ -163,7 +163,7 @@ class VerifyCertificate:
     """
 
     file: CertificateFile
-    """A certificate, a bundle of 'quorum publish', or a ledger by itself."""
+    """A certificate, the folder of a run or of a bundle, or a ledger by itself."""
     ledger: Path | None = None
     """The ledger that the certificate is of; otherwise the ledger.jsonl beside it."""
     public_key: str | None = None
@@ -178,14 +178,15 @@ class VerifyCertificate:
             self._check_ledger()
             return
         _refuse_delta(self.delta)
-        if self.file.is_dir():
+        if (self.file / "MANIFEST.json").exists():
             from quorum_rl.publication import check_bundle
 
             checked = check_bundle(self.file, ledger=self.ledger, public_key=self.public_key)
         else:
             from quorum_rl.budget.checked import check_certificate
 
-            checked = check_certificate(self.file, ledger=self.ledger, public_key=self.public_key)
+            path = self.file / "certificate.json" if self.file.is_dir() else self.file
+            checked = check_certificate(path, ledger=self.ledger, public_key=self.public_key)
         show_checked(checked, as_json=self.json)
 
     def _check_ledger(self) -> None:

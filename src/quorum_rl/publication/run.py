@@ -1,0 +1,319 @@
+"""What may leave the building: a bundle made from a run, and nothing else of the run.
+
+Nothing is copied that could carry more than it should. The policy and the released prefixes are
+read and written anew, so that only what Quorum knows of them comes through; the certificate by its
+schema; the ledger as far as the certificate covers it. All else stays.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from quorum_rl.budget import Certificate, LedgerRecord
+from quorum_rl.budget.checked import LEDGER
+from quorum_rl.budget.consistency import Consistency, check_consistent
+from quorum_rl.budget.schema import (
+    SCHEMA_FILE,
+    certificate_of,
+    read_file,
+    schema_text,
+    strict_object,
+)
+from quorum_rl.budget.signature import check_signature, sign, signature_path
+from quorum_rl.errors import QuorumError
+from quorum_rl.policy import Policy
+from quorum_rl.publication.bundle import check_bound, manifest, plain_file, write_bundle
+from quorum_rl.publication.words import (
+    CERTIFICATE,
+    MANIFEST,
+    ONNX,
+    POLICY,
+    README,
+    RELEASED,
+    REPORT,
+    readme,
+)
+
+CONFIG: Final = "config.json"  # of a run; it stays there
+
+COVERED_REPORT: Final = b'<meta name="quorum:covered" content="yes">'
+"""A report says by this that all it shows is covered by the certificate."""
+
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_NAME: Final = re.compile(r"[a-z-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the publisher decides about a bundle.
+
+    `with_released` adds the released prefixes: the guarantee covers them, and they show raw
+    states. `research` is needed for a research ledger and allowed for no other.
+    """
+
+    with_released: bool = False
+    without_ledger: bool = False
+    research: bool = False
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was written: its files, what stayed in the run's folder, and what to know."""
+
+    folder: Path
+    certificate: Certificate
+    files: tuple[str, ...]
+    stayed: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def publish(
+    run: Path,
+    out: Path,
+    *,
+    ledger: Path | None = None,
+    choices: Choices | None = None,
+    key: Path | None = None,
+) -> Bundle:
+    """Write what may be published of a finished run into the new folder `out`.
+
+    `ledger` is where the run's ledger is, if not in its folder; `key` signs the whole bundle.
+
+    Guarantee: the bundle holds the policy, the certificate and what follows from them and from the
+    ledger's charges; released prefixes and a report only if the certificate covers them. It appears
+    whole or not at all.
+
+    Raises:
+        QuorumError: if the run is unfinished, has no certificate that its ledger bears out, or is
+            not private.
+    """
+    choices = choices or Choices()
+    _check_target(out)
+    _check_finished(run)
+    lacking = "nothing that is guaranteed, so nothing of it can be published"
+    certificate = plain_file(run, CERTIFICATE, lacking)
+    claim = certificate_of(certificate, run / CERTIFICATE)
+    consistency = _borne_out(claim, run, ledger)
+    _check_private(claim, choices)
+    _check_plan(run, claim)
+    remarks = _remarks(consistency)
+    contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
+    contents |= _policy_files(_policy_of(run, certificate), remarks)
+    contents |= _signature_of(run, certificate)
+    contents |= _report(run, choices, remarks)
+    if not choices.without_ledger:
+        _check_may_be_shown(consistency.record)
+        contents[LEDGER] = consistency.covered
+    if choices.with_released:
+        contents[RELEASED] = _released(run, claim)
+    contents[README] = readme(claim, contents, research=choices.research).encode()
+    _check_no_paths(contents, run, ledger)
+    contents[MANIFEST] = manifest(contents)
+    if key is not None:
+        signed = out / MANIFEST
+        contents[signature_path(signed).name] = sign(contents[MANIFEST], signed, key)
+    write_bundle(out, contents)
+    stayed = sorted({path.name for path in run.iterdir()} - contents.keys())
+    return Bundle(out, claim, tuple(contents), tuple(stayed), tuple(remarks))
+
+
+def _check_target(out: Path) -> None:
+    if os.path.lexists(out):
+        raise QuorumError(f"{str(out)!r} exists already: give the name of a new folder.")
+    if not out.parent.is_dir():
+        raise QuorumError(f"there is no folder {str(out.parent)!r} for {out.name!r}: create it.")
+
+
+def _check_finished(run: Path) -> None:
+    if not run.is_dir():
+        raise QuorumError(f"there is no run at {str(run)!r}: give the folder of a finished fit.")
+    if os.path.lexists(run / "private"):
+        raise QuorumError(
+            f"the run {str(run)!r} is not finished, for it still has its private folder: run the "
+            "same 'quorum fit' again, which goes on where it stopped."
+        )
+
+
+def _borne_out(claim: Certificate, run: Path, ledger: Path | None) -> Consistency:
+    """Compare the run's certificate with its ledger."""
+    if ledger is not None:
+        return check_consistent(claim, read_file(ledger, "ledger"), ledger)
+    if not os.path.lexists(run / LEDGER):
+        raise QuorumError(
+            f"the ledger of the run {str(run)!r} is kept elsewhere: say with --ledger where."
+        )
+    return check_consistent(claim, plain_file(run, LEDGER, "no ledger"), run / LEDGER)
+
+
+def _check_private(claim: Certificate, choices: Choices) -> None:
+    """Fail for what must not be shown to anybody, unless it is openly research."""
+    if claim.kind == "research":
+        if not choices.research:
+            raise QuorumError(
+                "this is a research ledger, whose budget was not enforced: add "
+                "--research-not-private if the experts are synthetic."
+            )
+        return
+    if choices.research:
+        raise QuorumError("this is a production ledger: leave out --research-not-private.")
+    if claim.epsilon == float("inf"):
+        raise QuorumError(
+            "the certificate claims no finite epsilon, so nothing is guaranteed and nothing can be "
+            "published: fit again with new demonstrations."
+        )
+    if claim.marks:
+        raise QuorumError(
+            f"the certificate is marked {claim.marks[0]!r}: fit again without that, under a ledger "
+            "without the mark."
+        )
+
+
+def _check_plan(run: Path, claim: Certificate) -> None:
+    """The certificate must be of what this run did, not of something else in the ledger."""
+    path = run / CONFIG
+    config = strict_object(plain_file(run, CONFIG, "no run of 'quorum fit'"), path)
+    settings, planned = config.get("settings"), config.get("events")
+    if not isinstance(settings, dict) or not isinstance(planned, list):
+        raise QuorumError(f"{str(path)!r} is not that of a run: fit again.")
+    if settings.get("method") == "non-private":
+        raise QuorumError(
+            f"the run {str(run)!r} was trained without noise, which no certificate covers: publish "
+            "a private one."
+        )
+    charged = [_event_alone(event) for event in claim.events]
+    for event in planned:
+        if event not in charged:
+            raise QuorumError(
+                f"the certificate does not name all that the run {str(run)!r} did, so it is of "
+                "another run: bring back the run's own."
+            )
+
+
+def _event_alone(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in event.items() if name not in ("run", "at")}
+
+
+def _policy_of(run: Path, certificate: bytes) -> Policy:
+    plain_file(run, POLICY, "no policy, so it is not finished")  # and is a file of the folder's own
+    policy = Policy.load(run / POLICY)
+    check_bound(policy, certificate)
+    return policy
+
+
+def _policy_files(policy: Policy, remarks: list[str]) -> dict[str, bytes]:
+    """The policy written anew, as ONNX too where that can be done."""
+    with TemporaryDirectory() as place:
+        policy.save(Path(place, POLICY))
+        found = {POLICY: Path(place, POLICY).read_bytes()}
+        try:
+            import onnx  # noqa: F401
+        except ImportError:
+            remarks.append(
+                f"without {ONNX}, which needs the package onnx: pip install 'quorum-rl[onnx]'."
+            )
+            return found
+        policy.to_onnx(Path(place, ONNX))
+        return found | {ONNX: Path(place, ONNX).read_bytes()}
+
+
+def _check_may_be_shown(record: LedgerRecord) -> None:
+    """Fail if a charge has a fact that Quorum did not write and cannot judge."""
+    for charge in record.charges:
+        for name, fact in charge.facts.items():
+            if not _known_fact(name, fact):
+                raise QuorumError(
+                    f"the ledger's charge for run {charge.run!r} has a fact {name!r} of which "
+                    "Quorum cannot tell whether it may be shown: publish with --without-ledger."
+                )
+
+
+def _known_fact(name: str, fact: Any) -> bool:
+    match name:
+        case "pool" | "whole_log":
+            return isinstance(fact, str) and _IDENTITY.fullmatch(fact) is not None
+        case "accepted":
+            return isinstance(fact, list) and all(
+                isinstance(one, str) and _NAME.fullmatch(one) for one in fact
+            )
+        case "training_minimum":
+            return isinstance(fact, int)
+        case "published":
+            return (
+                isinstance(fact, dict)
+                and fact.keys() == {"epsilon", "delta"}
+                and all(isinstance(one, int | float) for one in fact.values())
+            )
+    return False
+
+
+def _released(run: Path, claim: Certificate) -> bytes:
+    """The released prefixes, written anew with the constants of a release that was charged."""
+    plain_file(run, RELEASED, "nothing that was released")
+    import pyarrow.parquet as pq
+
+    from quorum_rl.release import read_released, save_released  # late: this imports JAX
+    from quorum_rl.release.storage import METADATA_KEY
+
+    released = read_released(run / RELEASED)
+    facts = json.loads(pq.read_schema(run / RELEASED).metadata[METADATA_KEY])["facts"]
+    event = {name: fact for name, fact in facts.items() if name != "ledger"}
+    charged = [_event_alone(one) for one in claim.events]
+    if event not in charged or facts.get("ledger", claim.identity) != claim.identity:
+        raise QuorumError(
+            f"the certificate names no release that gave {str(run / RELEASED)!r}: bring back the "
+            "run's own."
+        )
+    with TemporaryDirectory() as place:
+        save_released(released, Path(place, RELEASED), facts)
+        return Path(place, RELEASED).read_bytes()
+
+
+def _signature_of(run: Path, certificate: bytes) -> dict[str, bytes]:
+    """The certificate's signature, if it has one, checked."""
+    name = signature_path(run / CERTIFICATE).name
+    if not os.path.lexists(run / name):
+        return {}
+    signature = plain_file(run, name, "no signature")
+    check_signature(signature, certificate, run / CERTIFICATE)
+    return {name: signature}
+
+
+def _report(run: Path, choices: Choices, remarks: list[str]) -> dict[str, bytes]:
+    """The report, if it shows nothing but what is covered."""
+    if not os.path.lexists(run / REPORT):
+        return {}
+    content = plain_file(run, REPORT, "no report")
+    if COVERED_REPORT not in content and not choices.research:
+        remarks.append(
+            f"without {REPORT}, which shows more than the certificate covers: make it anew without "
+            "diagnostics and comparisons."
+        )
+        return {}
+    return {REPORT: content}
+
+
+def _remarks(consistency: Consistency) -> list[str]:
+    if consistency.current:
+        return []
+    return [
+        "the ledger has gone on since this certificate, which does not cover what came later; the "
+        "bundle's ledger ends where the certificate does."
+    ]
+
+
+def _check_no_paths(contents: Mapping[str, bytes], run: Path, ledger: Path | None) -> None:
+    """Fail if a file tells where on this machine something is, which tells whose it is."""
+    places = {run.resolve(), Path.home()} | ({ledger.resolve()} if ledger else set())
+    telling = [str(place) for place in places if len(place.parts) > 2]  # "/root" tells nothing
+    for name, content in contents.items():
+        for place in telling:
+            if place.encode() in content:
+                raise QuorumError(
+                    f"{name} contains the path {place!r} of this machine: make it anew with "
+                    "relative paths, or move it out of the run's folder."
+                )

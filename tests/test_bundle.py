@@ -1,0 +1,195 @@
+"""The folder of a bundle: written whole or not at all, signed, and checked by anybody."""
+
+import errno
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
+from run_folders import USUAL, Making, names
+
+from quorum_rl.budget.signature import generate_key, sign_file
+from quorum_rl.cli import main
+from quorum_rl.errors import QuorumError
+from quorum_rl.publication import check_bundle, publish
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Making(tmp_path)(ledger_of(*BOTH), FLOOR, TRAINING)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "bundle"
+
+
+def refusal(run: Path, out: Path, **given: Any) -> str:
+    """Why this is not published; nothing may be left behind."""
+    around = names(out.parent)
+    with pytest.raises(QuorumError) as refused:
+        publish(run, out, **given)
+    assert names(out.parent) == around
+    return str(refused.value)
+
+
+def fault(bundle: Path, **given: Any) -> str:
+    with pytest.raises(QuorumError) as refused:
+        check_bundle(bundle, **given)
+    return str(refused.value)
+
+
+CHANGES: dict[str, Callable[[Path], Any]] = {
+    "is not in its manifest": lambda out: (out / "notes.txt").write_text("hello"),
+    "is missing": lambda out: (out / "policy.onnx").unlink(),
+    "is not the file that was published": lambda out: (out / "README.txt").write_text("trust us"),
+    "is not a plain file": lambda out: _linked(out / "README.txt"),
+    "is not a JSON object": lambda out: (out / "MANIFEST.json").write_text("rubbish"),
+    "is no manifest": lambda out: (out / "MANIFEST.json").write_text("{}"),
+    "no MANIFEST.json": lambda out: (out / "MANIFEST.json").unlink(),
+    "does not name the files of a bundle": lambda out: _relisted(out, "../secret"),
+    "does not name": lambda out: _relisted(out, None),
+}
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def _relisted(out: Path, name: str | None) -> None:
+    facts = json.loads((out / "MANIFEST.json").read_text())
+    if name is None:
+        facts["files"].pop("certificate.json")
+    else:
+        facts["files"][name] = {"bytes": 1, "sha256": "0"}
+    (out / "MANIFEST.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_a_changed_bundle_is_noticed(run: Path, out: Path, said: str) -> None:
+    publish(run, out)
+    CHANGES[said](out)
+    assert said in fault(out)
+
+
+def test_a_bundle_whose_manifest_was_written_anew_still_needs_a_true_certificate(
+    run: Path, out: Path
+) -> None:
+    publish(run, out)
+    path = out / "certificate.json"
+    path.write_text(path.read_text().replace('"steps": 100', '"steps": 10'))
+    content = path.read_bytes()
+    facts = json.loads((out / "MANIFEST.json").read_text())
+    facts["files"]["certificate.json"] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    assert "events[1].steps is 10, not 100" in fault(out)
+
+
+def test_a_signed_bundle_shows_that_one_key_signed_all_of_it(
+    run: Path, out: Path, tmp_path: Path
+) -> None:
+    public = generate_key(tmp_path / "desks.key")
+    publish(run, out, key=tmp_path / "desks.key")
+    assert names(out) == USUAL | {"MANIFEST.json.sig"}
+    checked = check_bundle(out, public_key=public)
+    assert [one.what for one in checked.signed] == ["the whole bundle"]
+    other = generate_key(tmp_path / "other.key")
+    assert "does not hold the key that you gave" in fault(out, public_key=other)
+    facts = json.loads((out / "MANIFEST.json").read_text())
+    (out / "MANIFEST.json").write_text(json.dumps(facts | {"made_by": "us"}))
+    assert "one of them was changed" in fault(out)
+    (out / "MANIFEST.json.sig").unlink()
+    assert "is not signed" in fault(out, public_key=public)
+
+
+def test_the_certificates_signature_goes_with_it_if_it_is_good(
+    run: Path, out: Path, tmp_path: Path
+) -> None:
+    public = generate_key(tmp_path / "desks.key")
+    signature = sign_file(run / "certificate.json", tmp_path / "desks.key")
+    publish(run, out)
+    assert names(out) == USUAL | {"certificate.json.sig"}
+    checked = check_bundle(out, public_key=public)
+    assert [one.what for one in checked.signed] == ["the certificate"]
+    signature.write_text(signature.read_text().replace(public, "00" * 32))
+    assert "one of them was changed" in refusal(run, tmp_path / "second")
+
+
+@pytest.mark.parametrize("failing", [0, 3, 6])
+def test_a_full_disk_leaves_nothing_behind(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The disk is full at one of the files."""
+    written = 0
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        if ".bundle." in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            written += 1
+            if written > failing:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device" in refusal(run, out)
+
+
+def test_a_read_only_folder_leaves_nothing_behind(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root may write everywhere, the folder refuses by itself."""
+
+    def refuse(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorum_rl.publication.bundle.Path.mkdir", refuse)
+        assert "Permission denied" in refusal(run, out)
+    publish(run, out)
+
+
+def test_without_onnx_the_bundle_is_written_without_its_model(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    made = publish(run, out)
+    assert names(out) == USUAL - {"policy.onnx"}
+    assert any("quorum-rl[onnx]" in one for one in made.remarks)
+    check_bundle(out)
+
+
+def test_the_command_publishes_and_checks(
+    run: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["publish", str(run), "--out", str(out)])
+    said = capsys.readouterr().out
+    assert "stays in" in said
+    assert "config.json" in said
+    for words in (["publish", str(out), "--check"], ["certificate", "verify", str(out)]):
+        main(words)
+        said = capsys.readouterr().out
+        assert "6 files are as the manifest says" in said
+        assert "agrees with its ledger" in said
+    main(["publish", str(run), "--out", str(out.with_name("other")), "--json"])
+    assert set(json.loads(capsys.readouterr().out)["files"]) == USUAL
+    for wrong in (
+        ["publish", str(run)],
+        ["publish", str(out), "--check", "--out", "x"],
+        ["publish", str(run), "--out", "x", "--public-key", "00"],
+        ["publish", str(run), "--check"],
+        ["publish", str(run), "--out", str(out)],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(wrong)
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
