@@ -4,12 +4,14 @@ import errno
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
 from run_folders import USUAL, Making, names
 
@@ -122,6 +124,27 @@ def test_the_certificates_signature_goes_with_it_if_it_is_good(
     assert [one.what for one in checked.signed] == ["the certificate"]
     signature.write_text(signature.read_text().replace(public, "00" * 32))
     assert "one of them was changed" in refusal(run, tmp_path / "second")
+
+
+def test_the_docs_say_how_to_check_a_bundle_without_quorum(
+    run: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's own code, run in the folder of a bundle, and in one that was changed."""
+    generate_key(tmp_path / "desks.key")
+    publish(run, out, key=tmp_path / "desks.key")
+    page = Path(__file__).parent.parent / "docs" / "certificate.md"
+    chain, signature = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(out)
+    for code in (chain, signature):
+        assert "quorum_rl import" not in code
+        exec(code, {})
+    ledger = (out / "ledger.jsonl").read_text()
+    (out / "ledger.jsonl").write_text(ledger.replace('"steps":100', '"steps":10'))
+    with pytest.raises(AssertionError):
+        exec(chain, {})
+    (out / "MANIFEST.json").write_text("{}")
+    with pytest.raises(InvalidSignature):
+        exec(signature, {})
 
 
 @pytest.mark.parametrize("failing", [0, 3, 6])
