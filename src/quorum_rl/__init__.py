@@ -36,12 +36,14 @@ _ROOMS = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "fit":  # the room, which can be called
-        return import_module("quorum_rl.fit")
-    if name in _ROOMS:
-        return getattr(import_module(f"quorum_rl.{_ROOMS[name]}"), name)
-    raise AttributeError(f"module 'quorum_rl' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker knows the names, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name == "fit":  # the room, which can be called
+            return import_module("quorum_rl.fit")
+        if name in _ROOMS:
+            return getattr(import_module(f"quorum_rl.{_ROOMS[name]}"), name)
+        raise AttributeError(f"module 'quorum_rl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

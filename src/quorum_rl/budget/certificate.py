@@ -90,6 +90,10 @@ class Certificate:
 
     `epsilon` is rounded up, and infinite where nothing finite can be claimed. `ledger_head` is the
     hash of the ledger's last line: a ledger that was cut shorter since does not have it.
+
+    Guarantee: everything that was charged to the ledger is together (`epsilon`,
+    `delta`)-indistinguishable for `relation`, if the `assumptions` hold; what is `not_accounted`
+    is not covered.
     """
 
     format: int = FORMAT

@@ -157,6 +157,9 @@ class Import:
     """The floor under every probability of the policies that acted, if you promise one."""
     minimum_experts: int | None = None
     """How many experts there are at least: a public fact that the guarantee will count on."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """What columns of the table are called where it is not as above, such as --columns expert desk
+    observation price,volume."""
     early_truncation_is_public: bool = False
     """I promise that episodes truncated before the horizon followed a public rule."""
     overwrite: bool = False
@@ -164,6 +167,7 @@ class Import:
 
     def run(self) -> None:
         from quorum_rl.logs import Declared, read_minari, read_table, save_demonstrations
+        from quorum_rl.logs.tables import columns_named
 
         check_new_file(self.out, overwrite=self.overwrite)
         declared = None
@@ -182,7 +186,11 @@ class Import:
         if self.source.startswith(MINARI):
             demonstrations = read_minari(self.source.removeprefix(MINARI), declared)
         else:
-            demonstrations = read_table(Path(self.source), declared)
+            named = {
+                name: given.split(",") if "," in given else given
+                for name, given in self.columns.items()
+            }
+            demonstrations = read_table(Path(self.source), declared, columns_named(named))
         save_demonstrations(demonstrations, self.out)
         console().print(f"imported: {self.out}")
 

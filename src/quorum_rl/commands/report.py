@@ -64,13 +64,13 @@ class Report:
             )
         what = "the agreement of the experts"
         begin_diagnostics(what, self.diagnostics_not_private, picture=None, seed=0)
-        from quorum_rl.experts import load_population
-        from quorum_rl.logs import as_they_acted, open_demonstrations
+        from quorum_rl.commands.expert_files import experts_from
+        from quorum_rl.logs import open_demonstrations
         from quorum_rl.logs.agreement import agreement_curve
         from quorum_rl.report.diagnostics import agreement_facts
 
         log = open_demonstrations(self.demonstrations)
-        experts = as_they_acted(load_population(self.experts), log)
+        experts = experts_from(self.experts, log)
         return agreement_facts(agreement_curve(experts, log, trajectories=TRAJECTORIES))
 
 

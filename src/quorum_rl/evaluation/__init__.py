@@ -5,6 +5,7 @@ released, and the estimate takes `Released` prefixes only.
 """
 
 from quorum_rl.evaluation.fitted_q import FittedQEstimate, fitted_q_estimate
+from quorum_rl.evaluation.policies import policy_returns
 from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol, get_protocol
 from quorum_rl.evaluation.returns import (
     GreedyPolicy,
@@ -38,6 +39,7 @@ __all__ = [
     "gymnasium_returns",
     "interquartile_mean",
     "paired_difference",
+    "policy_returns",
     "returns_of",
     "scores_of",
     "summarise",

@@ -31,8 +31,14 @@ class ExpertSet(Protocol):
     """Experts that can be asked how likely each of their actions is.
 
     π_i(a|s) is one number: it must not depend on which other states or experts are asked at the
-    same time (`check_batch_independence` looks for offenders). Expert sets are sensitive: so is
-    their length, and every answer.
+    same time (`check_batch_independence` looks for offenders).
+
+    SENSITIVE: what the guarantee protects is whether any one of them is in the set. So is their
+    number, and every answer.
+
+    A set is made from whatever the policies are: `experts.CallableExperts` (Python functions),
+    `experts.OnnxExperts.from_folder` (ONNX files), `experts.load_population` (what 'quorum experts
+    train' wrote); `fit` takes each of them.
     """
 
     @property

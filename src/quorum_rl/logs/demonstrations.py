@@ -5,7 +5,7 @@ acted any more, is the true successor that a learner needs to bootstrap from a t
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -124,6 +124,36 @@ class Demonstrations:
     columns: Columns
     episodes: Episodes
     source: Path | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        declared: Declared | None = None,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> "Demonstrations":
+        """The demonstrations in a file: Arrow that Quorum wrote, or a table (Parquet, CSV).
+
+        A table needs `declared`, the public facts, unless Quorum exported it; `columns` says what
+        its columns are called where they are not as `logs.TableColumns` has them, such as
+        `{"expert": "desk", "observation": ["price", "volume"]}`. Save a table once with
+        `logs.save_demonstrations`: what was released from is remembered beside that file, and a
+        table that is imported again looks like another log.
+
+        Raises:
+            QuorumError: if the file cannot be read, naming what is wrong with it.
+        """
+        from quorum_rl.logs.native import open_demonstrations  # these build on this class
+        from quorum_rl.logs.tables import columns_named, read_table
+
+        if Path(path).suffix.lower() in (".parquet", ".csv"):
+            return read_table(path, declared, columns_named(columns or {}))
+        if declared is not None or columns is not None:
+            raise QuorumError(
+                f"demonstrations {str(path)!r}: only tables (.parquet, .csv) are declared or have "
+                "columns to be named: leave both out."
+            )
+        return open_demonstrations(path)
 
     def __post_init__(self) -> None:
         _check_shape(self.declared, self.columns)

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -44,6 +44,22 @@ class TableColumns:
 
 
 DEFAULT_COLUMNS = TableColumns()
+
+
+def columns_named(names: Mapping[str, str | Sequence[str]]) -> TableColumns:
+    """The columns of a file, from the names of those that are called otherwise.
+
+    Raises:
+        QuorumError: for a column that there is not.
+    """
+    known = [one.name for one in fields(TableColumns)]
+    for name in names:
+        if name not in known:
+            raise unknown_name("column of logs", name, known)
+    chosen: dict[str, Any] = {
+        name: given if isinstance(given, str) else tuple(given) for name, given in names.items()
+    }
+    return TableColumns(**chosen)
 
 
 def read_table(
