@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from run_folders import write_run
+from reported_runs import write_run
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import DELTA, RELEASE, TRAINING, change_json, write_run
+from reported_runs import DELTA, RELEASE, TRAINING, change_json, write_run
 from scipy import stats
 
 from quorum_rl.budget import Certificate, Ledger, certificate, read_ledger

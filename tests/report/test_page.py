@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from run_folders import COMPARISON, RELEASE, change_json, write_run
+from reported_runs import COMPARISON, RELEASE, change_json, write_run
 
 from quorum_rl.budget import Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
@@ -143,7 +143,7 @@ def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> N
     text = " ".join(" ".join(found.shown).split())
     assert "nothing is guaranteed" in text
     assert "synthetic experts only: quorum demo" in text
-    assert "hardly depends" not in text
+    assert "is bounded by ε and δ" not in text
 
 
 def test_a_page_with_diagnostics_says_so_and_never_takes_the_published_name(
@@ -186,5 +186,5 @@ def test_a_run_in_mode_paper_claims_nothing(run_folder: Path) -> None:
     (run_folder / "certificate.json").write_text(made.to_json())
     text = " ".join(Parts(render(gather(run_folder))).shown)
     assert "No finite ε is claimed" in text
-    assert "hardly depends" not in text
+    assert "is bounded by ε and δ" not in text
     assert "is right at most" not in text

@@ -13,8 +13,19 @@ from quorum_rl.report.facts import Agreement, Comparison, LearningCurve, Prefixe
 
 INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
 BLUE, ORANGE, GREEN, PURPLE = "var(--blue)", "var(--orange)", "var(--green)", "var(--purple)"
+MOST_BARS: Final = 30
+LEAST_SHARE: Final = 1e-4  # of the experts that is drawn
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 NOT_PRIVATE: Final = "not private"
+ADDED_UP, TOGETHER = "added up", "together"
+PART_COLOURS: Final = {
+    "release, alone": BLUE,
+    "private steps, alone": ORANGE,
+    "spent, both stages": PURPLE,
+    "release": BLUE,
+    "private steps": ORANGE,
+    "unspent": LINE,
+}
 METHOD_COLOURS: Final = {"selective": BLUE, "dp-sgd": ORANGE, "non-private": GREEN}
 
 Rows = list[dict[str, Any]]
@@ -23,32 +34,17 @@ Spec = dict[str, Any]
 
 def budget_chart(spending: Spending) -> Spec:
     """ε by stage: each alone and added up, against what both cost together."""
-    added, together = "added up", "together"
-    rows: Rows = [
-        {"account": added, "part": f"{stage.name}, alone", "epsilon": stage.epsilon}
-        for stage in spending.stages
-    ]
-    rows.append({"account": together, "part": "spent", "epsilon": spending.together})
-    if spending.unspent is not None:
-        rows.append({"account": together, "part": "unspent", "epsilon": spending.unspent})
-    colours = dict(
-        zip(
-            ("release, alone", "private steps, alone", "spent", "unspent"),
-            (BLUE, ORANGE, PURPLE, LINE),
-            strict=True,
-        )
-    )
+    rows = _budget_rows(spending)
+    accounts = list(dict.fromkeys(row["account"] for row in rows))
     parts = [row["part"] for row in rows]
-    for row in rows:
-        row["order"] = parts.index(row["part"])
-    chosen, colour = _switch("part", parts, [colours[part] for part in parts])
+    chosen, colour = _switch("part", parts, [PART_COLOURS[part] for part in parts])
     chart = (
         _chart(rows)
         .transform_filter(chosen)
         .mark_bar(height=26, cornerRadius=2)
         .encode(
             x=alt.X("epsilon:Q", title="ε", stack="zero"),
-            y=alt.Y("account:N", title=None, sort=[added, together]),
+            y=alt.Y("account:N", title=None, sort=accounts),
             color=colour,
             order="order:Q",
             tooltip=[
@@ -58,7 +54,23 @@ def budget_chart(spending: Spending) -> Spec:
         )
         .add_params(chosen)
     )
-    return _finished(chart, height=96)
+    return _finished(chart, height=48 * len(accounts))
+
+
+def _budget_rows(spending: Spending) -> Rows:
+    """A row for each part of a bar. One stage alone needs no second bar to compare it with."""
+    several = len(spending.stages) > 1
+    rows: Rows = [
+        {"account": ADDED_UP, "part": f"{stage.name}, alone", "epsilon": stage.epsilon}
+        for stage in spending.stages
+        if several
+    ]
+    spent = "spent, both stages" if several else spending.stages[0].name
+    account = TOGETHER if several else "spent"
+    rows.append({"account": account, "part": spent, "epsilon": spending.together})
+    if spending.unspent:
+        rows.append({"account": account, "part": "unspent", "epsilon": spending.unspent})
+    return [{**row, "order": order} for order, row in enumerate(rows)]
 
 
 def comparison_chart(comparison: Comparison) -> Spec:
@@ -155,26 +167,35 @@ def _method_colours(names: Sequence[str]) -> list[str]:
 
 def prefixes_chart(prefixes: Prefixes) -> Spec:
     """How many prefixes have how many steps."""
-    rows = [{"length": length, "count": count} for length, count in prefixes.counts]
-    bins = alt.Bin(step=1) if prefixes.longest <= 30 else alt.Bin(maxbins=30)
+    width = -(-prefixes.longest // MOST_BARS)
+    rows: Rows = [
+        {"first": first, "steps": _span(first, width), "count": 0}
+        for first in range(1, prefixes.longest + 1, width)
+    ]
+    for length, count in prefixes.counts:
+        rows[(length - 1) // width]["count"] += count
+    most = max(row["count"] for row in rows)
+    title = "steps in the prefix" + (f", {width} to a bar" if width > 1 else "")
+    ticks = (
+        alt.Axis(values=list(range(most + 1)), format="d") if most <= 5 else alt.Axis(format=",d")
+    )
     chart = (
         _chart(rows)
         .mark_bar(color=BLUE, cornerRadiusEnd=2)
         .encode(
-            x=alt.X(
-                "length:Q",
-                title="steps in the prefix",
-                bin=bins,
-                axis=alt.Axis(format="d"),
-            ),
-            y=alt.Y("sum(count):Q", title="prefixes", axis=alt.Axis(tickMinStep=1, format="d")),
+            x=alt.X("first:O", title=title, axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
+            y=alt.Y("count:Q", title="prefixes", axis=ticks),
             tooltip=[
-                alt.Tooltip("length:Q", title="steps", bin=bins, format="d"),
-                alt.Tooltip("sum(count):Q", title="prefixes"),
+                alt.Tooltip("steps:N", title="steps"),
+                alt.Tooltip("count:Q", title="prefixes"),
             ],
         )
     )
     return _finished(chart, height=200)
+
+
+def _span(first: int, width: int) -> str:
+    return f"{first}" if width == 1 else f"{first}–{first + width - 1}"
 
 
 def learning_chart(curve: LearningCurve) -> Spec:
@@ -203,21 +224,27 @@ def agreement_chart(agreement: Agreement) -> Spec:
     """The share of experts who go along with a trajectory, by length. Diagnostics, not private."""
     lines = ("mean", "median")
     rows: Rows = [
-        {"steps": steps, "share": max(share, 1e-6), "line": line}
+        {"steps": steps, "share": max(share, LEAST_SHARE), "line": line}
         for line, shares in zip(lines, (agreement.mean, agreement.median), strict=True)
         for steps, share in zip(agreement.steps, shares, strict=True)
     ]
     band = [
-        {"steps": steps, "low": max(low, 1e-6), "high": max(high, 1e-6)}
+        {"steps": steps, "low": max(low, LEAST_SHARE), "high": max(high, LEAST_SHARE)}
         for steps, low, high in zip(agreement.steps, agreement.low, agreement.high, strict=True)
     ]
     chosen, colour = _switch("line", lines, [ORANGE, BLUE])
-    scale = alt.Scale(type="log")
-    x = alt.X("steps:Q", title="steps in the prefix", scale=scale)
+    scale = alt.Scale(type="log", domain=[LEAST_SHARE, 1])
+    steps = alt.Scale(type="log", nice=False)
+    decades = alt.Axis(values=[1, 0.1, 0.01, 0.001, LEAST_SHARE])
+    x = alt.X("steps:Q", title="steps in the prefix", scale=steps)
     area = (
         _chart(band)
         .mark_area(color=BLUE, opacity=0.15)
-        .encode(x=x, y=alt.Y("low:Q", scale=scale, title="share of the experts"), y2="high:Q")
+        .encode(
+            x=x,
+            y=alt.Y("low:Q", scale=scale, title="share of the experts", axis=decades),
+            y2="high:Q",
+        )
     )
     curves = (
         _chart(rows)
@@ -225,7 +252,7 @@ def agreement_chart(agreement: Agreement) -> Spec:
         .mark_line(strokeWidth=1.8)
         .encode(
             x=x,
-            y=alt.Y("share:Q", scale=scale, title="share of the experts"),
+            y=alt.Y("share:Q", scale=scale, title="share of the experts", axis=decades),
             color=colour,
             tooltip=[
                 alt.Tooltip("line:N", title="curve"),
@@ -287,7 +314,7 @@ def _finished(chart: Any, *, height: int) -> Spec:
             "labelColor": INK,
             "labelFontSize": 12,
             "symbolType": "circle",
-            "symbolStrokeWidth": 0,
+            "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
             "symbolSize": 90,
             "rowPadding": 5,

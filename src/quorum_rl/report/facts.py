@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from quorum_rl.budget import Certificate
 
+SHOWN: Final = 5e-5  # of ε: less does not show
 LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
 
 Part = TypeVar("Part")
@@ -86,6 +87,13 @@ class Guarantee:
         return min(grown, 1 - (1 - delta - false_alarms) / self._factor, 1.0)
 
     @property
+    def factor_text(self) -> str:
+        """e^ε, rounded up to three digits."""
+        digits = max(2 - math.floor(math.log10(self._factor)), -300)
+        shown = math.ceil(self._factor * 10.0**digits) / 10.0**digits
+        return f"{shown:,.{max(digits, 0)}f}" if shown < 1e7 else f"{shown:.3g}"
+
+    @property
     def _factor(self) -> float:
         return math.exp(min(self.certificate.epsilon, LARGEST_EPSILON))
 
@@ -128,7 +136,10 @@ class Spending:
 
     @property
     def unspent(self) -> float | None:
-        return None if self.allowed is None else max(self.allowed - self.together, 0.0)
+        if self.allowed is None:
+            return None
+        left = self.allowed - self.together
+        return left if left > SHOWN else 0.0
 
     @property
     def runs(self) -> int:

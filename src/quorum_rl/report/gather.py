@@ -157,9 +157,14 @@ def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _shown_path(folder: Path) -> str:
+    """An absolute path would say whose machine it was."""
+    return folder.name if folder.is_absolute() else folder.as_posix()
+
+
 def _repeat(folder: Path) -> str:
-    """The command that does the run again. An absolute path would say whose machine it was."""
-    shown = folder.name if folder.is_absolute() else folder.as_posix()
+    """The command that does the run again."""
+    shown = _shown_path(folder)
     if (folder / "config.toml").exists():
         return f"quorum fit --config {shown}/config.toml --folder {shown}-again"
     return f"quorum_rl.fit.fit(demonstrations, experts, ...)  # settings below, {shown}/config.json"
@@ -168,7 +173,9 @@ def _repeat(folder: Path) -> str:
 def _evaluation(folder: Path) -> Maybe[Evaluation]:
     path = folder / "evaluation.json"
     if not path.exists():
-        return Missing("The policy has not been evaluated.", f"quorum evaluate {folder.name}")
+        return Missing(
+            "The policy has not been evaluated.", f"quorum evaluate {_shown_path(folder)}"
+        )
     with reading(path, "quorum evaluate"):
         facts = read_object(path)
         return Evaluation(

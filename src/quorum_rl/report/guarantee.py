@@ -24,6 +24,12 @@ GONE_ON: Final = Notice(
     "The ledger has gone on",
     "It was charged again after this certificate, which does not cover what came later.",
 )
+NEARLY_CERTAIN: Final = 0.99
+LARGE_EPSILON: Final = Notice(
+    "ε is large",
+    "By itself it does not keep a determined guesser from being nearly certain. It is a worst case "
+    "over all experts and all attacks: those that are known are weaker, which proves nothing.",
+)
 RESEARCH: Final = Notice(
     "Research ledger",
     "Its budget was not enforced. It is meant for synthetic experts: do not take this for a "
@@ -55,8 +61,10 @@ def gather_guarantee(
     found = _second_opinion(made, book)
     if found.contradicted:
         notices.append(Notice("The certificate does not hold", found.check, grave=True))
-    elif found.outdated:
+    if found.outdated:
         notices.append(GONE_ON)
+    if found.claims and found.best_accuracy > NEARLY_CERTAIN:
+        notices.append(LARGE_EPSILON)
     return found, spending, (*notices, *_notices(made))
 
 
@@ -76,7 +84,7 @@ def _second_opinion(made: Certificate, book: Path) -> Guarantee:
     return Guarantee(
         made,
         f"Checked for this report: it agrees with its ledger, and ε computed a second time, by "
-        f"another route, is {found.epsilon:.4f}.",
+        f"another route, is {found.epsilon:.4f} (whose grid may add a thousandth).",
         outdated=not found.current,
     )
 
