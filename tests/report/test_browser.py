@@ -1,13 +1,19 @@
 """The page in a real browser: drawn, silent, interactive, narrow, dark and printed."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from reported_runs import change_json
 
+from quorum_rl.envs import get_world
+from quorum_rl.policy import Layer, Policy
+from quorum_rl.report import write_report
 from quorum_rl.report.facts import Agreement
 from quorum_rl.report.gather import gather
 from quorum_rl.report.page import render
@@ -52,10 +58,10 @@ def file(written_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def show(browser: Any, file: Path) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
-    """Opens the page, waits until it is drawn, and keeps what it complains about or asks for."""
+    """Opens a page, waits until it is drawn, and keeps what it complains about or asks for."""
     contexts = []
 
-    def opened(**settings: Any) -> tuple[Any, list[str]]:
+    def opened(file: Path = file, **settings: Any) -> tuple[Any, list[str]]:
         context = browser.new_context(**settings)
         contexts.append(context)
         page, heard = context.new_page(), list[str]()
@@ -105,6 +111,24 @@ def test_the_episode_is_drawn(desktop: tuple[Any, list[str]]) -> None:
     box = desktop[0].locator(".picture svg").bounding_box()
     assert box["width"] > 500
     assert box["height"] > 300
+
+
+@pytest.mark.parametrize("world", ["Acrobot", "HIV"])
+def test_every_world_of_ours_is_drawn(
+    world: str, show: Callable[..., tuple[Any, list[str]]], run_folder: Path
+) -> None:
+    spaces = get_world(world).spaces
+    layer = Layer(
+        np.ones((spaces.observation_size, spaces.action_count), np.float32),
+        np.zeros(spaces.action_count, np.float32),
+    )
+    policy = Policy(networks={"values": (layer,)}, highest="values", learner="cql")
+    policy.save(run_folder / "policy.safetensors")
+    config = json.loads((run_folder / "config.json").read_text())
+    change_json(run_folder / "config.json", declared=config["declared"] | {"world": world})
+    page, heard = show(write_report(run_folder))
+    assert heard == [f"request: {page.url}"]
+    assert page.locator(".picture svg").bounding_box()["height"] > 200
 
 
 @pytest.mark.parametrize("chart", ["budget", "comparison", "agreement"])
