@@ -68,6 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = "" if error.filename is None else f"{str(error.filename)!r}: "
+        print(f"quorum: {where}{error.strerror or error}.", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise

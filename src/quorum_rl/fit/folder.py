@@ -23,6 +23,7 @@ from quorum_rl.training.loop import Standing
 from quorum_rl.training.recipe import Run, new_run
 
 KEY: Final = "quorum_rl.training"
+SPARE_BYTES: Final = 8 * 2**20  # for everything small
 
 
 class RunFolder:
@@ -78,6 +79,19 @@ class RunFolder:
                     f"{str(self.path)!r} was begun with {name} = {before.get(name)}, not "
                     f"{wanted.get(name)}: go on with that, or choose another folder."
                 )
+
+    def check_room(self, needed: int) -> None:
+        """Fail if results of so many bytes could not be written: a charge cannot be taken back.
+
+        Raises:
+            QuorumError: without naming what is needed, which is private.
+        """
+        free = shutil.disk_usage(self.path).free
+        if free < needed + SPARE_BYTES:
+            raise QuorumError(
+                f"only {free / 2**20:.1f} MiB are free in {str(self.path)!r}, which is too little "
+                "for this run: make room, or choose another folder; nothing was charged."
+            )
 
     def write_json(self, name: str, facts: Any) -> None:
         """Write facts that may be shown."""

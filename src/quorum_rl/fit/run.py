@@ -204,6 +204,7 @@ def _run(
     command = options.get("command")
     if command is not None:
         place.write("config.toml", command)
+    place.check_room(_bytes_to_write(plan, demonstrations))
     entropy = OsEntropy() if seed is None else SeededEntropy(seed)
     work = Work(place, plan, place.keys(entropy), report, options.get("progress"))
     if plan.settings.method == "non-private":
@@ -252,6 +253,15 @@ def _check_policy(plan: FitPlan, declared: Declared) -> None:
         )
     )
     policy_of(plan.learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
+
+
+def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:
+    """At most how large the files of both stages are that grow with what is learned from."""
+    remaining = sum(column.nbytes for column in demonstrations.episodes)
+    if plan.release is None:
+        return remaining
+    event, width = plan.release.event, demonstrations.declared.observation_size
+    return remaining + event.iterations * event.prefix_cap * (8 * width + 32)
 
 
 def _own_budget(work: Work) -> Budget:
