@@ -72,7 +72,9 @@ def test_a_missing_file_gives_a_sentence_in_its_place(name: str, run_folder: Pat
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]\n", b"\xff\xfe"])
-@pytest.mark.parametrize("name", ["config.json", "certificate.json", "ledger.jsonl", *OPTIONAL])
+@pytest.mark.parametrize(
+    "name", ["config.json", "config.toml", "certificate.json", "ledger.jsonl", *OPTIONAL]
+)
 def test_a_damaged_file_is_named(name: str, content: bytes, run_folder: Path) -> None:
     (run_folder / name).write_bytes(content)
     with pytest.raises(QuorumError, match=name.replace(".", r"\.")) as refused:
@@ -166,6 +168,14 @@ def test_a_long_learning_curve_is_averaged(run_folder: Path) -> None:
     assert curve.averaged == 3
     assert len(curve.points) <= 400
     assert np.mean([loss for _, loss in curve.points]) == pytest.approx(499.5, rel=0.01)
+
+
+def test_the_command_that_repeats_a_run_is_the_one_that_made_it(run_folder: Path) -> None:
+    assert gather(run_folder).repeat.startswith("quorum fit --config cartpole/config.toml")
+    (run_folder / "config.toml").write_text("[train]\nepsilon = 5.0\n")
+    assert gather(run_folder).repeat.startswith("quorum train --config")
+    (run_folder / "config.toml").unlink()
+    assert gather(run_folder).repeat.startswith("quorum_rl.fit(")
 
 
 def test_worlds_that_are_not_ours_are_not_played(written_run: Path, run_folder: Path) -> None:

@@ -63,7 +63,7 @@ def write_run(folder: Path, **settings: Any) -> Path:
         "reproducible": False,
     }
     write_json(folder / "config.json", configuration)
-    (folder / "config.toml").write_text('demonstrations = "cartpole.arrow"\nepsilon = 5.0\n')
+    (folder / "config.toml").write_text('[fit]\ndemonstrations = "cartpole.arrow"\nepsilon = 5.0\n')
     charge(folder)
     write_prefixes(folder)
     rng = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import tomllib
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -163,11 +164,13 @@ def _shown_path(folder: Path) -> str:
 
 
 def _repeat(folder: Path) -> str:
-    """The command that does the run again."""
-    shown = _shown_path(folder)
-    if (folder / "config.toml").exists():
-        return f"quorum fit --config {shown}/config.toml --folder {shown}-again"
-    return f"quorum_rl.fit.fit(demonstrations, experts, ...)  # settings below, {shown}/config.json"
+    """The command that does the run again: the one whose words the run kept."""
+    shown, path = _shown_path(folder), folder / "config.toml"
+    if not path.exists():
+        return f"quorum_rl.fit(demonstrations, experts, ...)  # as {shown}/config.json says"
+    with reading(path, "quorum fit"):
+        (command,) = tomllib.loads(path.read_text(encoding="utf-8"))  # a table for each command
+    return f"quorum {command} --config {shown}/config.toml --folder {shown}-again"
 
 
 def _evaluation(folder: Path) -> Maybe[Evaluation]:
