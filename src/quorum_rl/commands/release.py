@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from quorum_rl.commands.expert_files import Output, experts_from
-from quorum_rl.commands.output import bar, check_new_file, check_seed, console
+from quorum_rl.commands.output import (
+    bar,
+    check_new_file,
+    check_seed,
+    console,
+    show_facts,
+    stoppable,
+    timed_bar,
+)
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -48,6 +56,8 @@ class Release:
     """What the ledger calls this run."""
     seed: int | None = None
     """For reproduction only: noise that is not private against who knows the seed."""
+    json: bool = False
+    """Print the facts as JSON, and everything else to the standard error."""
     overwrite: bool = False
     """Replace the output file if it exists."""
 
@@ -65,29 +75,29 @@ class Release:
         from quorum_rl.privacy import event_to_json
         from quorum_rl.release import save_released
 
-        with Ledger.open(self.ledger) as ledger:
+        # What is charged is finished: Ctrl-C would lose it, and only a second one does.
+        with stoppable(console(stderr=self.json)), Ledger.open(self.ledger) as ledger:
             released = self._released(plan, ledger)
             identity = ledger.record.identity
             facts = {"ledger": identity, **event_to_json(plan.event)}
             save_released(released, self.out, facts)
-        _show(released, self.out)
+        if self.json:
+            counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
+            show_facts({"released": str(self.out), **counts, **facts}, as_json=True)
+        else:
+            _show(released, self.out)
 
     def _released(self, plan: "ReleasePlan", ledger: "Ledger") -> "Released":
-        from rich.progress import Progress
-
         from quorum_rl.budget import OsEntropy, SeededEntropy
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.release import release
 
         demonstrations = open_demonstrations(self.demonstrations)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
-        with Progress(console=console()) as shown:
-            task = shown.add_task("counting", total=plan.event.prefix_cap, visible=False)
+        with timed_bar(console(stderr=self.json), "counting") as update:
 
             def progress(steps: int, still_open: int) -> None:
-                shown.update(task, visible=True)
-                done = steps if still_open else plan.event.prefix_cap
-                shown.update(task, completed=done, description=f"{still_open} prefixes growing")
+                update(steps if still_open else plan.event.prefix_cap, plan.event.prefix_cap)
 
             return release(
                 experts,
