@@ -262,3 +262,17 @@ def test_fewer_experts_than_the_plan_counts_on_are_refused_at_no_cost(
     assert "the plan counts on 60 experts, but the demonstrations declare only 59" in said
     assert not read_ledger(ledger).charges
     assert not out.exists()
+
+
+def test_fewer_trajectories_than_the_plan_reserves_are_refused_at_no_cost(
+    experts_file: Path, planned: Path, tmp_path: Path, refused: Refused
+) -> None:
+    log, ledger, out = (tmp_path / name for name in ("log.arrow", "ledger", "out.parquet"))
+    main(["demos", "collect", str(experts_file), "--out", str(log), "--p-min", "0.1",
+          "--trajectories", "4", "--param", "time_limit", "8"])  # fmt: skip
+    main(["ledger", "create", str(ledger), "--epsilon", "30", "--delta", "1e-3"])
+    said = refused("release", str(log), str(experts_file), "--plan", str(planned), "--ledger",
+                   str(ledger), "--out", str(out), "--accept", "one-expert-each")  # fmt: skip
+    assert "would reserve 4 trajectories of every expert and leave 1 for training" in said
+    assert not read_ledger(ledger).charges
+    assert not log.with_name(log.name + ".released").exists()

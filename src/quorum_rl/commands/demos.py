@@ -157,6 +157,8 @@ class Import:
     """The floor under every probability of the policies that acted, if you promise one."""
     minimum_experts: int | None = None
     """How many experts there are at least: a public fact that the guarantee will count on."""
+    minimum_trajectories: int | None = None
+    """How many trajectories every expert has at least: a release then reserves fewer than that."""
     columns: dict[str, str] = field(default_factory=dict)
     """What columns of the table are called where it is not as above, such as --columns expert desk
     observation price,volume."""
@@ -181,6 +183,7 @@ class Import:
                 horizon=self.horizon,
                 p_min=self.p_min,
                 minimum_experts=self.minimum_experts,
+                minimum_trajectories=self.minimum_trajectories,
                 early_truncation_is_public=self.early_truncation_is_public,
             )
         if self.source.startswith(MINARI):

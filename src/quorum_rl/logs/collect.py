@@ -67,6 +67,7 @@ def collect(
         world_params=asdict(params),
         machine=this_machine(),
         minimum_experts=minimum_experts,
+        minimum_trajectories=trajectories,
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
@@ -213,6 +214,7 @@ def collect_from_gymnasium(
         world=environment if isinstance(environment, str) else None,
         machine=this_machine(),
         minimum_experts=minimum_experts,
+        minimum_trajectories=trajectories,
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )

@@ -34,7 +34,9 @@ class Declared:
     short by an expert or a logger would break the guarantee. `machine` is what computed the
     policies while they acted, None where that was not us: elsewhere they may round otherwise.
     `reproducible` marks logs drawn from a fixed seed: whoever knows it can draw them again.
-    `minimum_experts` is how many experts there are at least, which the guarantee counts on.
+    `minimum_experts` is how many experts there are at least, which the guarantee counts on, and
+    `minimum_trajectories` how many trajectories each has at least: those who have fewer than a
+    release reserves and leaves are left out of everything.
     `experts_identity` is the random identity of the set of experts who acted, None if unknown.
     `identity` is random and names this log in ledgers; copies of the log keep it.
 
@@ -53,6 +55,7 @@ class Declared:
     early_truncation_is_public: bool = False
     machine: str | None = None
     minimum_experts: int | None = None
+    minimum_trajectories: int | None = None
     experts_identity: str | None = None
     reproducible: bool = False
     identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
@@ -65,6 +68,11 @@ class Declared:
         if self.minimum_experts is not None and self.minimum_experts < 2:
             raise QuorumError(
                 f"the declared minimum_experts is {self.minimum_experts}: give at least 2, or none."
+            )
+        if self.minimum_trajectories is not None and self.minimum_trajectories < 1:
+            raise QuorumError(
+                f"the declared minimum_trajectories is {self.minimum_trajectories}: give at least "
+                "1, or none."
             )
         if self.p_min is not None and not 0 <= self.p_min <= 1 / self.action_count:
             raise QuorumError(

@@ -126,6 +126,7 @@ def release_and_keep(
     )
     entropy = options.get("entropy", OsEntropy())
     _check_declared(event, declared, experts, accepted)
+    _check_trajectories(event, declared, minimum)
     _check_identities(experts, demonstrations)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(accepted)}
     facts["training_minimum"] = minimum
@@ -305,6 +306,17 @@ def _check_declared(
         raise QuorumError(
             f"the experts acted on {declared.machine!r} and would be asked on {here!r}, where they "
             f"may round otherwise: release where they acted, or accept {ROUNDS_ALIKE!r}."
+        )
+
+
+def _check_trajectories(event: ReleaseEvent, declared: Declared, training_minimum: int) -> None:
+    """By what is declared; how many there really are is private."""
+    least, needed = declared.minimum_trajectories, event.pool_size + training_minimum
+    if event.mode == "tight" and least is not None and least < needed:
+        raise QuorumError(
+            f"the release would reserve {event.pool_size} trajectories of every expert and leave "
+            f"{training_minimum} for training, but the demonstrations declare only {least}: plan "
+            "for fewer iterations, or for a smaller pool limit."
         )
 
 
