@@ -137,7 +137,8 @@ def test_where_nothing_could_be_released_every_step_is_private_and_a_note_says_s
     assert plan.private is not None
     assert plan.plain_steps == 0
     assert plan.notes == (
-        "nothing could be released even with all of epsilon, so every step is private",
+        "about 0 transitions would be released with 0.5 of epsilon, too few to pay, so every step "
+        "is private",
     )
     assert 0.99 * EPSILON < total_epsilon(plan.events, DELTA) <= EPSILON
     assert plan.notes[0] in plan.describe()
@@ -151,7 +152,8 @@ def test_a_budget_too_small_for_any_release_is_no_error_but_makes_every_step_pri
     few = replace(DECLARED, minimum_experts=5)
     plan = planned(chosen, few, epsilon=0.1, delta=1e-8)
     assert plan.release is None
-    assert "every step is private" in plan.describe()
+    assert plan.private is not None
+    assert "nothing could be released even with all of epsilon" in plan.describe()
 
 
 def test_where_private_steps_would_be_noise_the_release_gets_everything_and_a_note_says_so(
@@ -159,7 +161,7 @@ def test_where_private_steps_would_be_noise_the_release_gets_everything_and_a_no
 ) -> None:
     """A larger net has more parameters to hide an expert in, and as large a gradient as before."""
     chosen = replace(FEW, iterations=4)
-    plan = planned(chosen, replace(DECLARED, minimum_experts=300), LARGE)
+    plan = planned(chosen, replace(DECLARED, minimum_experts=100), LARGE)
     assert plan.private is None
     assert plan.private_steps == 0
     assert plan.plain_steps == FEW.release_only_steps
@@ -170,15 +172,21 @@ def test_where_private_steps_would_be_noise_the_release_gets_everything_and_a_no
     assert both.private is not None  # the small net with more experts does train privately
 
 
-def test_where_a_release_needs_more_than_its_share_it_gets_everything_and_a_note_says_so() -> None:
-    plan = planned(replace(FEW, release_share=0.01), replace(DECLARED, minimum_experts=300))
-    assert plan.private is None
-    assert plan.release is not None
-    assert plan.release.feasible
+def test_where_too_little_would_be_released_every_step_is_private_and_a_note_says_so() -> None:
+    chosen = replace(FEW, release_share=0.05)
+    plan = planned(chosen, replace(DECLARED, minimum_experts=300))
+    assert plan.release is None
+    assert plan.private is not None
     (note,) = plan.notes
-    assert note == (
-        "nothing could be released with 0.01 of epsilon, so the release gets all of epsilon"
-    )
+    assert note.startswith("about 0 transitions would be released with 0.05 of epsilon, too few")
+
+
+def test_a_release_as_small_as_one_likes_can_be_asked_for() -> None:
+    small = replace(FEW, iterations=2)
+    assert planned(small).release is None
+    wanted = planned(replace(small, least_released=0)).release
+    assert wanted is not None
+    assert 0 < wanted.expected_transitions < FEW.least_released
 
 
 def test_experts_who_cannot_be_queried_make_every_step_private() -> None:
@@ -194,6 +202,22 @@ def test_experts_without_a_floor_are_released_from_with_random_stopping() -> Non
     assert plan.release is not None
     assert plan.release.event.p_min == 0
     assert plan.release.event.stop_probability == 0.05
+
+
+@pytest.mark.parametrize(("each", "reserved"), [(2, 1), (4, 3), (None, FitSettings().pool_limit)])
+def test_a_release_leaves_every_expert_a_trajectory_to_train_on(
+    each: int | None, reserved: int
+) -> None:
+    many = replace(DECLARED, minimum_trajectories=each)
+    plan = planned(FitSettings(least_released=0), many)
+    assert plan.release is not None
+    assert 1 <= plan.release.event.pool_size <= reserved
+
+
+def test_where_each_expert_has_one_trajectory_nothing_is_released() -> None:
+    plan = planned(FEW, replace(DECLARED, minimum_trajectories=1))
+    assert plan.release is None
+    assert plan.plain_steps == 0
 
 
 @pytest.mark.parametrize("method", ["selective", "dp-sgd"])

@@ -25,6 +25,7 @@ SETTINGS: Final = FitSettings(
     transitions_per_expert=2,
     batch_size=8,
     release_only_steps=10,
+    least_released=0,
     averaging=0.5,
 )
 

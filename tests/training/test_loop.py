@@ -1,5 +1,6 @@
 """The training loop: against a plain one in Python, many runs at once, in any chunks, resumed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -80,6 +81,8 @@ def by_hand(recipe: Recipe, run: Run, data: ExpertData, plain: Transition) -> di
         which = 0 if recipe.shared_optimiser else kind
         # The rate is that of the kind, whosever moments are used.
         change, states[which] = updates[kind].update(gradient, states[which], params)
+        left = max(0.0, 1 - (number - 1) / float(run.rates_end))
+        change = jax.tree.map(lambda leaf, left=left: left * leaf, change)
         params = optax.apply_updates(params, change)
         if number % 3 == 0:
             target = jax.tree.map(lambda new, old: 0.4 * new + 0.6 * old, params, target)
@@ -90,13 +93,15 @@ def by_hand(recipe: Recipe, run: Run, data: ExpertData, plain: Transition) -> di
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "shared"), [("adam", False), ("momentum", True), ("sgd", False)]
+    ("optimiser", "shared", "rates_end"),
+    [("adam", False, math.inf), ("momentum", True, 7), ("sgd", False, len(MIXED))],
 )
 def test_the_loop_does_what_a_plain_loop_with_optax_does(
-    optimiser: Optimiser, shared: bool, data: ExpertData, plain: Transition
+    optimiser: Optimiser, shared: bool, rates_end: float, data: ExpertData, plain: Transition
 ) -> None:
-    """Parameters, slow copy and average, over steps of both kinds."""
-    recipe, run = recipe_of(optimiser=optimiser, shared_optimiser=shared), run_of(0)
+    """Parameters, slow copy and average, over steps of both kinds; rates that fall or do not."""
+    recipe = recipe_of(optimiser=optimiser, shared_optimiser=shared)
+    run = run_of(0, rates_end=rates_end)
     ours = trained(recipe, [run], MIXED, data, plain)
     for name, wanted in by_hand(recipe, run, data, plain).items():
         nearly_the_same(jax.tree.map(lambda leaf: leaf[0], getattr(ours, name)), wanted)
@@ -129,7 +134,7 @@ def _various() -> list[Run]:
         run_of(1, learning_rate=3e-2, private_learning_rate=1e-4),
         run_of(2, step=replace(PRIVATE_STEP, noise_multiplier=5.0, clip_norm=0.01)),
         run_of(3, step=replace(PRIVATE_STEP, sampling_rate=0.9, expected_batch=1.0)),
-        run_of(4, plain_part=(3, 9)),
+        run_of(4, plain_part=(3, 9), rates_end=9.0),
     ]
 
 

@@ -19,7 +19,9 @@ from quorum_rl.training.schedule import steps_at_share
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 PAPER_DELTA_SHARE: Final = 0.9
-MOST_NOISE: Final = 10.0  # times the largest gradient, beyond which private steps do not pay
+# Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 75 times the largest
+# gradient private steps still teach something.
+MOST_NOISE: Final = 100.0  # times the largest gradient, beyond which private steps do not pay
 
 Budget = tuple[float, float]
 
@@ -70,6 +72,11 @@ class FitPlan:
             shared_optimiser=chosen.mode == "paper",
             averaging=chosen.averaging,
         )
+
+    def rates_end(self, steps: int) -> float:
+        """When the learning rates of a training of so many steps reach zero."""
+        falling = self.settings.falling_rates and self.settings.mode != "paper"
+        return steps if falling else math.inf
 
     def describe(self) -> str:
         """The plan in a few lines."""
@@ -212,17 +219,23 @@ def _selectively(
     share = settings.release_share
     own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
     release = _useful_release(settings, declared, own, epsilon)
-    if release is not None:
-        both = _privately(settings, learner, declared, budget, (), release)
-        noise = _noise_to_signal(both, declared)
-        if noise <= MOST_NOISE:
-            return both
-        why = f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
-    else:
-        why = f"nothing could be released with {share:g} of epsilon"
+    expected = 0.0 if release is None else release.expected_transitions
+    few = (
+        f"about {expected:.0f} transitions would be released with {share:g} of epsilon, too few to "
+        "pay, so every step is private"
+    )
+    plan = (
+        _privately(settings, learner, declared, budget, (), release)
+        if release is not None and expected >= settings.least_released
+        else _privately(settings, learner, declared, budget, (few,))
+    )
+    noise = _noise_to_signal(plan, declared)
+    if noise <= MOST_NOISE:
+        return plan
+    why = f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
     whole = _useful_release(settings, declared, budget, epsilon)
     if whole is None:
-        note = "nothing could be released even with all of epsilon, so every step is private"
+        note = f"{why}, but nothing could be released even with all of epsilon"
         return _privately(settings, learner, declared, budget, (note,))
     plan = _without_privacy(settings, learner, epsilon, delta)
     return replace(plan, release=whole, notes=(f"{why}, so the release gets all of epsilon",))
@@ -274,6 +287,8 @@ def _useful_release(
     settings: FitSettings, declared: Declared, own: Budget, total_epsilon: float
 ) -> ReleasePlan | None:
     """A release of which something can come out."""
+    if declared.minimum_trajectories == 1:  # reserved, none would be left to train on
+        return None
     try:
         plan = _release(settings, declared, own, total_epsilon)
     except TooLittleBudgetError:
@@ -298,9 +313,16 @@ def _release(
         iterations=settings.iterations,
         mode=settings.mode,
         agreement=settings.agreement,
-        pool_limit=settings.pool_limit,
+        pool_limit=_pool_limit(settings, declared),
         overflow_epsilon=total_epsilon,
     )
+
+
+def _pool_limit(settings: FitSettings, declared: Declared) -> int:
+    """As many trajectories of every expert as may be reserved: one is left for training."""
+    if declared.minimum_trajectories is None:
+        return settings.pool_limit
+    return min(settings.pool_limit, max(declared.minimum_trajectories - 1, 1))
 
 
 def _steps_and_noise(

@@ -21,6 +21,10 @@ class FitSettings:
       second alone steps are taken until the budget is spent.
     - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
       expert with fewer than `transitions_per_expert` transitions counts some of them twice.
+    - `falling_rates`: both learning rates fall in a straight line to zero over the training, so that
+      the last steps leave little noise behind; mode `paper` keeps them as they are.
+    - `least_released`: where fewer transitions are expected of a release, there is none: on so few
+      the steps without noise learn by heart what is not so.
     - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
       `pool_limit` are the planner's; see `privacy.plan_release`.
 
@@ -39,11 +43,13 @@ class FitSettings:
     clip_norm: float = 1.0
     normalised: bool = False
     learning_rate: float = 1e-3
-    private_learning_rate: float = 3e-3
+    private_learning_rate: float = 1e-2
+    falling_rates: bool = True
     batch_size: int = 256
     optimiser: Optimiser = "adam"
     averaging: float = 0.995
     release_only_steps: int = 4000
+    least_released: int = 50
     stop_probability: float | None = None
     iterations: int | None = None
     prefix_cap: int | None = None

@@ -60,6 +60,7 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
         work.keys,
         learning_rate=plan.settings.learning_rate,
         private_learning_rate=plan.settings.private_learning_rate,
+        rates_end=plan.rates_end(len(schedule)),
         private=plan.private,
     )
     fresh = begin(plan.recipe, runs, declared.observation_size, declared.action_count)
@@ -76,12 +77,16 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
         if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
             place.save(standing)
             saved = time.monotonic()
+        tell(standing, done)
+
+    def tell(standing: Standing, done: int) -> None:
         if work.progress is not None and work.progress(done, len(schedule)):
             place.save(standing)
             raise Interrupted(
                 f"stopped after {done} of {len(schedule)} steps; {str(place.path)!r} keeps them."
             )
 
+    tell(standing, int(standing.step[0]))
     return train(
         plan.recipe,
         runs,

@@ -193,6 +193,7 @@ def _one_step(
         gradient = plain_gradient(learner, params, target, batch, keys)
     which = 0 if recipe.shared_optimiser or private is None else 1
     rate = run.learning_rate if private is None else run.private_learning_rate
+    rate *= jnp.clip(1 - standing.step / run.rates_end, 0)
     optimisers = list(standing.optimisers)
     change, optimisers[which] = recipe.update().update(gradient, optimisers[which], params)
     params = jax.tree.map(lambda old, by: old - rate * by, params, change)

@@ -1,5 +1,6 @@
 """How to train: what is fixed for a program, and what may differ between runs of it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,8 +57,9 @@ class Recipe:
 class Run:
     """What one run has for itself. Stacked along a first axis, many runs are one program.
 
-    Steps with and without noise may have different learning rates. `plain_part` is where, in the
-    transitions that all runs share for steps without noise, this run's own begin and end.
+    Steps with and without noise may have different learning rates; both fall in a straight line to
+    zero at step `rates_end`, and stay as they are if that is infinite. `plain_part` is where, in
+    the transitions that all runs share for steps without noise, this run's own begin and end.
 
     `noise_key` is SECRET: with it the noise can be taken off. `public_key` decides the initial
     parameters and the batches of released data. Both are the words of a JAX key.
@@ -67,6 +69,7 @@ class Run:
     public_key: Array
     learning_rate: Array
     private_learning_rate: Array
+    rates_end: Array
     plain_part: tuple[Array, Array]
     numbers: StepNumbers
 
@@ -80,6 +83,7 @@ def new_run(
     public_key: Any,
     learning_rate: float,
     private_learning_rate: float | None = None,
+    rates_end: float = math.inf,
     private: PrivateStep | None,
     plain_part: tuple[int, int] = (0, 0),
 ) -> Run:
@@ -102,6 +106,7 @@ def new_run(
         public_key=jnp.asarray(public_key, jnp.uint32),
         learning_rate=jnp.asarray(rates[0], jnp.float32),
         private_learning_rate=jnp.asarray(rates[1], jnp.float32),
+        rates_end=jnp.asarray(rates_end, jnp.float32),
         plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),
         numbers=_no_numbers() if private is None else private.numbers,
     )

@@ -1,0 +1,5 @@
+"""Studies on synthetic experts: what privacy costs, method by method and seed by seed."""
+
+from quorum_rl.experiments.comparison import Comparison, Method, Outcome, compare
+
+__all__ = ["Comparison", "Method", "Outcome", "compare"]
