@@ -13,6 +13,7 @@ import quorum_rl
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import CallableExperts
+from quorum_rl.fit import FitSettings
 from quorum_rl.logs import Declared, save_demonstrations
 from quorum_rl.privacy import TrainingEvent
 
@@ -137,7 +138,13 @@ def test_experts_and_logs_of_ones_own_need_the_promise_that_they_belong_together
     )
     with pytest.raises(QuorumError, match="accept by name: logs-from-queried-policies"):
         quorum_rl.fit(
-            log, experts, epsilon=50, delta=1e-3, folder=tmp_path / "run", report=lambda _: None
+            log,
+            experts,
+            epsilon=50,
+            delta=1e-3,
+            settings=FitSettings(least_released=0),
+            folder=tmp_path / "run",
+            report=lambda _: None,
         )
     assert not read_ledger(tmp_path / "run" / "ledger.jsonl").charges
 

@@ -25,6 +25,7 @@ Refused = Callable[..., str]
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
 SMALL = ("--minimum-experts", "136", "--hidden", "4", "--private-steps", "10", "--sampling-rate",
          "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
+         "--least-released", "1",
          "--accept", "one-expert-each")  # fmt: skip
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
 

@@ -105,7 +105,7 @@ def test_the_plan_is_told_before_anything_is_charged_and_steps_while_they_are_ta
     assert told[0] == made.plan.describe()
     assert made.released is not None
     assert f"released: {len(made.released)} prefixes" in told[1]
-    assert steps == [(20, 20)]
+    assert steps == [(0, 20), (20, 20)]
 
 
 def test_secrets_are_their_owners_alone_while_the_run_lasts(
@@ -266,7 +266,7 @@ def test_where_nothing_comes_out_only_the_private_steps_are_taken(tmp_path: Path
     assert made.released is not None
     assert len(made.released) == 0
     assert "nothing was released, so only the private steps are taken" in told
-    assert steps == [(10, 10)]
+    assert steps == [(0, 10), (10, 10)]
     assert len(read_ledger(made.folder / "ledger.jsonl").charges) == 2
 
 

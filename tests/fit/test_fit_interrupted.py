@@ -217,7 +217,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_cert
     told = killed(folder, cache, lambda _: False, 0.0)
     assert told[-1] == "finished"
     first = next(line for line in told if line.startswith("taken"))
-    assert int(first.split()[1]) > steps  # it went on, and did not start again
+    assert int(first.split()[1]) >= steps  # it went on, and did not start again
 
     whole = fitted(named(everyone, "a log"), tmp_path / "whole", settings=LONG)
     saved = Policy.load(folder / "policy.safetensors").networks["action_values"]
