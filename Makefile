@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock clean
+.PHONY: help demo test check docs format lock clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,15 @@ demo: $(VENV)/.installed ## run the main job on its built-in default and draw wh
 test: check ## everything CI runs: the checks, then the tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-check: $(VENV)/.installed ## lint, format, types, and who may import whom
+check: $(VENV)/.installed ## lint, format, types, who may import whom, and the docs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory docs
+
+docs: $(VENV)/.installed ## build the documentation site into site/, without a single warning
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 
 format: $(VENV)/.installed ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
@@ -45,4 +49,4 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 	  --no-emit-index-url --no-emit-find-links --generate-hashes --no-header --upgrade -o requirements.lock
 
 clean: ## remove the environment and what the tools cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo site

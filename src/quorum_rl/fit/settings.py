@@ -21,8 +21,8 @@ class FitSettings:
       second alone steps are taken until the budget is spent.
     - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
       expert with fewer than `transitions_per_expert` transitions counts some of them twice.
-    - `falling_rates`: both learning rates fall in a straight line to zero over the training, so that
-      the last steps leave little noise behind; mode `paper` keeps them as they are.
+    - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
+      that the last steps leave little noise behind; mode `paper` keeps them as they are.
     - `least_released`: where fewer transitions are expected of a release, there is none: on so few
       the steps without noise learn by heart what is not so.
     - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
