@@ -5,6 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fits import DELTA, EPSILON, Crowd, fitted, named
 
 from quorum_rl.budget import Budget, Ledger, read_ledger
 from quorum_rl.envs import get_world
@@ -56,3 +57,14 @@ def test_a_second_run_with_the_same_seed_pays_again_and_is_refused_when_nothing_
     with pytest.raises(QuorumError, match="over the ledger's budget"):
         run("second")
     assert len(read_ledger(book).charges) == 1
+
+
+def test_a_release_whose_training_cannot_be_paid_is_not_made(
+    everyone: Crowd, tmp_path: Path
+) -> None:
+    book = tmp_path / "ledger"
+    Ledger.create(book, epsilon=0.8 * EPSILON, delta=DELTA)
+    with pytest.raises(QuorumError, match="this release and training would bring"):
+        fitted(named(everyone, "kept whole"), tmp_path / "run", budget=Budget(book))
+    assert not read_ledger(book).charges
+    assert not read_ledger(book).marks

@@ -8,7 +8,7 @@ import fcntl
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,7 +141,7 @@ class Ledger:
         elif record.kind == "production":
             _check_log(record, facts.get("whole_log"))
         if record.kind == "production":
-            _check_affordable(record, event)
+            _check_affordable(record, [event])
         entry: dict[str, Json] = {
             "entry": "charge",
             "event": event_to_json(event),
@@ -150,6 +150,18 @@ class Ledger:
             "at": _now(),
         }
         self._append(line_of(entry, record.head))
+
+    def check_affordable(self, events: Sequence[Event]) -> None:
+        """Refuses events that the budget does not hold together; nothing is charged.
+
+        For who needs several: once the first is charged, its data may be used up for nothing.
+
+        Raises:
+            QuorumError: if the budget does not suffice. Research ledgers do not refuse.
+        """
+        record = self._writable_record()
+        if record.kind == "production" and events:
+            _check_affordable(record, events)
 
     def mark(self, text: str) -> None:
         """Writes down something that every certificate must mention, once."""
@@ -230,16 +242,18 @@ def _check_log(record: LedgerRecord, log: Json) -> None:
         )
 
 
-def _check_affordable(record: LedgerRecord, event: Event) -> None:
+def _check_affordable(record: LedgerRecord, events: Sequence[Event]) -> None:
     assert record.epsilon is not None  # a production ledger has a budget
     assert record.delta is not None
-    total = total_epsilon([*record.events, event], record.delta)
+    total = total_epsilon([*record.events, *events], record.delta)
     if not total <= record.epsilon:  # also if it is not a number
         spent = spent_epsilon(record)
-        what = "release" if isinstance(event, ReleaseEvent) else "training"
+        what = " and ".join(
+            "release" if isinstance(event, ReleaseEvent) else "training" for event in events
+        )
         if total == math.inf and spent < record.epsilon:
             raise QuorumError(
-                f"this {what} needs more delta than the ledger has left of {record.delta:.4g}, "
+                f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "
                 "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
                 "charged."
             )

@@ -179,7 +179,7 @@ def fit_after_release(
         _keep_earlier(work, earlier)
         return earlier.released, earlier.remaining
 
-    return _run(plan, demonstrations, first_stage, budget, options)
+    return _run(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
 
 
 FirstStage = Callable[[Work, Ledger, Entropy], tuple[Released | None, Demonstrations]]
@@ -191,8 +191,12 @@ def _run(
     first_stage: FirstStage,
     budget: Budget | None,
     options: FitOptions,
+    paid: Sequence[Event] = (),
 ) -> Fitted:
-    """What every run has in common: its folder, its ledger, its two stages."""
+    """What every run has in common: its folder, its ledger, its two stages.
+
+    Events that are `paid` were charged by another run.
+    """
     report, seed = options.get("report", print), options.get("seed")
     report(plan.describe())
     _check_policy(plan, demonstrations.declared)
@@ -215,6 +219,10 @@ def _run(
     if budget is None:
         budget = _own_budget(work)
     with Ledger.open(budget.ledger) as opened:
+        # Both stages or none: a release whose training cannot be paid would use up its pool.
+        opened.check_affordable(
+            [one for one in plan.events if one not in paid and not work.charged(opened, one)]
+        )
         released, remaining = first_stage(work, opened, entropy)
         accepted = options.get("accepted", ())
         _charge_training(work, demonstrations.declared, opened, accepted, entropy)
