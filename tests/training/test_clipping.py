@@ -192,6 +192,36 @@ def test_no_expert_moves_the_sum_by_more_than_the_clip_norm(
     holds()
 
 
+MAGNITUDES = 10.0 ** np.array([0, 0, 0, -38, -30, -20, -10, 10, 18, 19, 20, 30])
+
+
+@pytest.mark.parametrize("per_expert", [1, 4])
+def test_transitions_of_mixed_magnitudes_count_no_more(per_expert: int) -> None:
+    """Where some squares overflow, some vanish, and those left must not pass for the whole."""
+    random, experts, learner = np.random.default_rng(0), 2000, LEARNERS[0]
+
+    def mixed(*shape: int) -> Any:
+        sizes = random.normal(size=(experts, 1, per_expert, *shape))
+        return jnp.asarray(sizes * random.choice(MAGNITUDES, sizes.shape), jnp.float32)
+
+    actions = jnp.asarray(random.integers(4, size=(experts, 1, per_expert)))
+    ends = jnp.zeros(actions.shape, bool)
+    batch = Transition(mixed(3), actions, mixed(), mixed(3), ends, ends)
+    clip_norms = jnp.asarray(random.choice([1e-15, 1e-6, 1.0, 1e15], size=experts), jnp.float32)
+
+    def alone(params: Any, *expert: Any) -> Any:
+        transitions, keys, clip_norm = expert
+        present = jnp.ones(1, bool)
+        return clipped_sum(learner, params, target, transitions, present, keys, clip_norm, True)
+
+    params, target = nets(learner)
+    each = jax.jit(jax.vmap(alone, (None, 0, 0, 0)))
+    for scale in (1e-20, 1e-8, 1.0, 1e4):
+        scaled = jax.tree.map(lambda leaf, scale=scale: leaf * np.float32(scale), params)
+        counts = by_expert(each(scaled, batch, keys_for(batch), clip_norms))
+        assert (np.linalg.norm(counts, axis=1) <= np.asarray(clip_norms, np.float64)).all()
+
+
 def extreme_case(value: float, params_scale: float, clip_norm: float) -> Case:
     """Four equal transitions whose observations hold one value."""
     state = np.full((4, 3), value, np.float32)

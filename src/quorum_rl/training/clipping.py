@@ -12,8 +12,10 @@ for the sum, but 1.9 for the gradients of each expert alone, which are then stil
 and summed; with 4 transitions each, the whole took six times as long with them. Even for the thin
 first and last layers gradients of each expert were no faster (0.4 ms against 0.3).
 
-Everything is scaled first, each expert by itself: inputs and errors lie within ±1, and factors are
-put back at the end. So squares neither overflow nor vanish, however extreme the data.
+What is summed is scaled first, each expert by itself, to inputs and errors of norm 2 at most, so
+nothing overflows on the way. An expert whose inputs or errors have squares that float32 cannot hold
+(a norm above 1.8e19) counts as zero; what squares lose because they are too small for float32 is
+added to the norm, so no gradient is taken for smaller than it is.
 """
 
 from typing import Any, NamedTuple
@@ -33,6 +35,11 @@ ROUNDING = 1e-6
 # A sum of k products may cancel, and its rounding does not. Such norms count as larger by this
 # share of what they would be without cancelling, so that what rounding leaves is clipped too.
 CANCELLING = 1e-6
+# Squares below the smallest float32 may vanish, each by itself. So that what is left is not taken
+# for the whole, norms count as larger by all that may be lost, and squares of scaled gradients by
+# a number that such losses are nothing beside.
+SMALLEST = 2.0**-126
+VANISHING = 1e-26
 
 
 def clipped_sum(
@@ -51,8 +58,9 @@ def clipped_sum(
     al. 2022).
 
     Guarantee: an expert changes the sum by at most `clip_norm`, whatever its transitions hold. A
-    gradient that float32 cannot hold (infinite or no number anywhere) counts as zero. Other
-    experts' shares do not depend on it, but for the rounding of the sum.
+    gradient that float32 cannot hold (infinite or no number anywhere, or made of inputs or errors
+    above 1.8e19) counts as zero. Other experts' shares do not depend on it, but for the rounding
+    of the sum.
 
     Shapes: the fields of `transitions` (b, k, …), `present` (b,), `keys` (b, k); `clip_norm` and
     `normalised` may be traced. The sum as `params`.
@@ -106,63 +114,81 @@ def _clipped_by_traces(
     traces = jax.tree.map(lambda field: field.reshape(experts, per_expert, -1), traces)
     layers, structure = jax.tree.flatten(traces, is_leaf=lambda x: isinstance(x, LayerTrace))
 
-    sound = present
-    for layer in layers:
-        sound &= jnp.isfinite(_largest(layer.inputs)) & jnp.isfinite(_scale(layer))
-    scale = jnp.where(sound, jnp.stack([_scale(layer) for layer in layers]).max(axis=0), 0)
-    shares = [jnp.where(sound, _scale(layer), 0) / _or_one(scale) for layer in layers]
-    scaled = [_scaled_layer(layer, sound) for layer in layers]
+    factors = [_Factors(layer.inputs, layer.errors) for layer in layers]
+    norms = [one.norms() for one in factors]
+    scales = jnp.stack([norm.inputs * norm.errors / per_expert for norm in norms])
+    sound = present & jnp.isfinite(scales).all(axis=0)
+    scales = jnp.where(sound, scales, 0)
+    scale = scales.max(axis=0)
+    shares = scales / _or_one(scale)
     squares = jnp.stack(
-        [share**2 * layer.squared_norms() for share, layer in zip(shares, scaled, strict=True)]
+        [share**2 * norm.squares for share, norm in zip(shares, norms, strict=True)]
     ).sum(axis=0)
-    weights = _weights(scale, squares, clip_norm, normalised)
-    sums = [layer.sum(share * weights) for share, layer in zip(shares, scaled, strict=True)]
+    weights = _weights(scale, jnp.where(sound, squares, 0), clip_norm, normalised)
+    sums = [
+        one.sum(norm, share * weights, sound)
+        for one, norm, share in zip(factors, norms, shares, strict=True)
+    ]
     return jax.tree.unflatten(structure, sums)
+
+
+class _Norms(NamedTuple):
+    """How large each expert's gradients of a layer are. All shapes (b,).
+
+    The mean gradient is `inputs` · `errors` / k times one whose squared norm is `squares`. The
+    first two are powers of two, by which one can divide without rounding.
+    """
+
+    inputs: Array  # at most the largest norm of its inputs, that of the bias included
+    errors: Array  # at most the largest norm of its errors
+    squares: Array
 
 
 class _Factors(NamedTuple):
     """The gradients of a layer as what they are products of."""
 
     inputs: Array  # (b, k, inputs)
-    one: Array  # (b,), the input of the bias
     errors: Array  # (b, k, outputs)
 
-    def squared_norms(self) -> Array:
-        if self.inputs.shape[1] == 1:
-            inputs = jnp.square(self.inputs).sum(axis=(1, 2)) + jnp.square(self.one)
-            return inputs * jnp.square(self.errors).sum(axis=(1, 2))
-        inputs = _einsum("bki,bli->bkl", self.inputs, self.inputs)
-        inputs += jnp.square(self.one)[:, None, None]
-        errors = _einsum("bko,blo->bkl", self.errors, self.errors)
-        products = inputs * errors
-        uncancelled = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2)).sum(axis=1)
-        return products.sum(axis=(1, 2)).clip(0) + CANCELLING * jnp.square(uncancelled)
+    def norms(self) -> _Norms:
+        per_expert, outputs = self.errors.shape[1:]
+        lost = outputs * SMALLEST  # of a product, at most
+        inputs, errors = _products(self.inputs) + 1, _products(self.errors)
+        by_inputs = _power_of_two(_diagonal(inputs).max(axis=1))
+        by_errors = _power_of_two(_diagonal(errors).max(axis=1) + lost)
+        products = inputs / by_inputs[:, None, None] ** 2 * (errors / by_errors[:, None, None] ** 2)
+        squares = products.sum(axis=(1, 2)).clip(0)
+        if per_expert > 1:
+            squares += CANCELLING * jnp.square(jnp.sqrt(_diagonal(products)).sum(axis=1))
+        squares += 4 * per_expert**2 * lost / by_errors**2 + VANISHING
+        return _Norms(by_inputs, by_errors, squares)
 
-    def sum(self, weights: Array) -> Layer:
-        weighted = weights[:, None, None] * self.errors
-        return Layer(
-            _einsum("bki,bko->io", self.inputs, weighted), _weighted_sum(self.one, weighted.sum(1))
-        )
+    def sum(self, norms: _Norms, weights: Array, sound: Array) -> Layer:
+        """The weighted sum of gradients scaled by `norms`; zeros for who is not sound.
 
-
-def _scaled_layer(layer: LayerTrace, sound: Array) -> _Factors:
-    """The layer's gradients, for one expert k / `_scale` times their mean: inputs and errors of ±1.
-
-    An expert that is not sound gets zeros, because zero times infinity is no number.
-    """
-    inputs = _scaled(layer.inputs, sound, _input_scale(layer))
-    one = 1 / jnp.where(sound, _input_scale(layer), 1)
-    errors = _scaled(layer.errors, sound, _largest(layer.errors))
-    return _Factors(inputs, one, errors)
+        Zeros, because zero times infinity is no number.
+        """
+        one = jnp.where(sound, 1 / norms.inputs, 0)
+        inputs = _where(sound, self.inputs * one[:, None, None])
+        # Two factors, because one for both may be infinite.
+        errors = self.errors * (1 / norms.errors)[:, None, None] * weights[:, None, None]
+        errors = _where(sound, errors)
+        rows = [factor.reshape(-1, factor.shape[-1]) for factor in (inputs, errors)]
+        return Layer(_einsum("ri,ro->io", *rows), _weighted_sum(one, errors.sum(axis=1)))
 
 
-def _scale(layer: LayerTrace) -> Array:
-    """What `_scaled_layer` divides each expert's mean gradient by."""
-    return _input_scale(layer) * _largest(layer.errors) / layer.errors.shape[1]
+def _products(vectors: Array) -> Array:
+    """Of each expert's vectors with each other. Shapes: (b, k, n) -> (b, k, k)."""
+    if vectors.shape[1] == 1:
+        return jnp.square(vectors).sum(axis=2, keepdims=True)
+    return _einsum("bki,bli->bkl", vectors, vectors)
 
 
-def _input_scale(layer: LayerTrace) -> Array:
-    return jnp.maximum(_largest(layer.inputs), 1)  # the bias has an input of one
+def _power_of_two(squares: Array) -> Array:
+    """The largest power of two that is at most the root; infinite for what is not finite."""
+    bits = jax.lax.bitcast_convert_type(jnp.sqrt(squares), jnp.uint32)
+    power: Array = jax.lax.bitcast_convert_type(bits & 0x7F800000, jnp.float32)
+    return power
 
 
 def _weights(
@@ -182,6 +208,15 @@ def _scaled(values: Array, sound: Array, scale: Array) -> Array:
     shape = (len(values),) + (1,) * (values.ndim - 1)
     safe = jnp.where(sound, _or_one(scale), 1).reshape(shape)
     return jnp.where(sound.reshape(shape), values / safe, 0)
+
+
+def _where(sound: Array, values: Array) -> Array:
+    return jnp.where(sound[:, None, None], values, 0)
+
+
+def _diagonal(products: Array) -> Array:
+    diagonal: Array = jnp.diagonal(products, axis1=1, axis2=2)
+    return diagonal
 
 
 def _largest(values: Array) -> Array:

@@ -7,8 +7,8 @@ One step is one Poisson-subsampled Gaussian mechanism, and `PrivateStep.event` s
 3. noise of standard deviation σ·C is added to every entry of the sum, once;
 4. the result is divided by a declared constant, never by how many were drawn.
 
-A step's key is split in four: who is drawn; which of their transitions (folded with the expert's
-number); the learner's own randomness (likewise); the noise. Give every step a key of its own.
+A step's key is split in four: who is drawn; which of their transitions (counted by the expert's
+number); the learner's own randomness (folded with it); the noise. Give every step a key of its own.
 
 Limitations: the noise is a float32 number, the generator is JAX's, and a step takes longer the more
 experts it draws: the time a step takes must not be published.
@@ -16,11 +16,11 @@ experts it draws: the time a step takes must not be published.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
@@ -28,6 +28,7 @@ from quorum_rl.privacy.events import TrainingEvent
 from quorum_rl.training.clipping import clipped_sum
 from quorum_rl.training.expert_data import Array, ExpertData, transitions_of
 from quorum_rl.training.gaussian import standard_normal
+from quorum_rl.training.generator import random_words
 
 LARGEST_MICRO_BATCH = 1024
 
@@ -38,6 +39,11 @@ class StepShape(NamedTuple):
     transitions_per_expert: int
     micro_batch: int
     normalised: bool
+
+    @property
+    def remainder(self) -> int:
+        """The size of the small micro-batches for what a whole one would mostly pad."""
+        return 8 * math.ceil(self.micro_batch / 64)
 
 
 class StepNumbers(NamedTuple):
@@ -112,17 +118,16 @@ def default_micro_batch(
 ) -> int:
     """The micro-batch that wastes least, for what is drawn of that many experts.
 
-    One for all that are usually drawn (two deviations above the mean) wastes 2√mean experts on
-    padding. Several of size r waste r/2 experts and, on a CPU, the time of about ten transitions
-    for each of mean/r; the best r is √(20 mean / transitions per expert), and with more than five
-    transitions an expert it wastes less. An accelerator is idle in small ones.
+    What is left over goes into small ones (`StepShape.remainder`), each of which costs a CPU about
+    as much as thirty transitions of padding. So with few transitions an expert it takes the mean
+    of what is drawn, with many only what is nearly always drawn. An accelerator, idle in small
+    ones, takes what is usually drawn in one (two deviations above the mean).
     """
     mean = experts_declared * sampling_rate
-    if transitions_per_expert > 5 and jax.default_backend() == "cpu":
-        best = math.sqrt(20 * mean / transitions_per_expert)
-        return max(8, 8 * round(best / 8))
-    usual = mean + 2 * math.sqrt(mean * (1 - sampling_rate))
-    return min(8 * math.ceil(usual / 8), LARGEST_MICRO_BATCH)
+    deviation = math.sqrt(mean * (1 - sampling_rate))
+    deviations = 2 if jax.default_backend() != "cpu" else 0 if transitions_per_expert <= 5 else -1
+    size = mean + deviations * deviation
+    return min(8 * max(1, (math.ceil if deviations > 0 else round)(size / 8)), LARGEST_MICRO_BATCH)
 
 
 def private_gradient(
@@ -153,8 +158,9 @@ def private_gradient(
         (transitions_key, learner_key),
         numbers.clip_norm,
         shape,
+        noise_like(params, noise_key, numbers),
     )
-    return noisy_mean(total, noise_key, numbers)
+    return jax.tree.map(lambda leaf: leaf / numbers.expected_batch, total)
 
 
 def poisson_sample(key: Array, expert_count: int, last_drawn: Array) -> Array:
@@ -165,7 +171,19 @@ def poisson_sample(key: Array, expert_count: int, last_drawn: Array) -> Array:
 
     Shapes: (expert_count,), True for who is drawn.
     """
-    return jax.random.bits(key, (expert_count,), jnp.uint32) <= last_drawn
+    bits, _ = random_words(key, 0, jnp.arange(expert_count))
+    return bits <= last_drawn
+
+
+def noise_like(params: Any, key: Array, numbers: StepNumbers) -> Any:
+    """What hides an expert: for every parameter, a normal number of standard deviation σ·C."""
+    leaves, structure = jax.tree.flatten(params)
+    scale = numbers.noise_multiplier * numbers.clip_norm
+    noise = [
+        scale * standard_normal(key, leaf.size, stream).reshape(leaf.shape)
+        for stream, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, noise)
 
 
 def sum_over_drawn(
@@ -177,27 +195,32 @@ def sum_over_drawn(
     keys: tuple[Array, Array],
     clip_norm: Array,
     shape: StepShape,
+    start: Any,
 ) -> Any:
-    """The clipped sum over all drawn experts, in as many micro-batches as it takes.
+    """`start` and the clipped sum over all drawn experts, in as many micro-batches as it takes.
 
     Nobody is left out, however many were drawn, and the micro-batch does not change the result
     but for rounding. `keys` are those for transitions and for the learner.
 
+    A step starts at its noise rather than at zero: it is then made in one pass, where a compiler
+    that sees it used by a sum, and that by both moments of an optimiser, makes it several times.
+
     Guarantee: an expert changes the sum by at most `clip_norm` (see `clipped_sum`).
     """
     transitions_key, learner_key = keys
-    size, per_expert = shape.micro_batch, shape.transitions_per_expert
+    per_expert = shape.transitions_per_expert
     drawn_so_far = jnp.cumsum(drawn)
     drawn_count = drawn_so_far[-1]
 
     def learner_keys(expert: Array) -> Array:
         return jax.random.split(jax.random.fold_in(learner_key, expert), per_expert)
 
-    def add_micro_batch(state: tuple[Array, Any]) -> tuple[Array, Any]:
+    def add(size: int, state: tuple[Array, Any]) -> tuple[Array, Any]:
         done, total = state
         places = done + jnp.arange(1, size + 1)
         # Places beyond the last drawn expert are padding: any expert will do, it is not present.
-        experts = jnp.searchsorted(drawn_so_far, places).clip(max=len(drawn) - 1)
+        found = jnp.searchsorted(drawn_so_far, places, method="scan_unrolled")
+        experts = found.clip(max=len(drawn) - 1)
         part = clipped_sum(
             learner,
             params,
@@ -210,17 +233,13 @@ def sum_over_drawn(
         )
         return done + size, jax.tree.map(jnp.add, total, part)
 
-    start = (jnp.zeros_like(drawn_count), jax.tree.map(jnp.zeros_like, params))
-    _, total = jax.lax.while_loop(lambda state: state[0] < drawn_count, add_micro_batch, start)
-    return total
+    def more_than(left_over: int, state: tuple[Array, Any]) -> Array:
+        return drawn_count - state[0] > left_over
 
-
-def noisy_mean(total: Any, key: Array, numbers: StepNumbers) -> Any:
-    """The sum with its noise, divided by the declared constant."""
-    flat, unflatten = ravel_pytree(total)
-    noise = standard_normal(key, len(flat))
-    scale = numbers.noise_multiplier * numbers.clip_norm
-    return unflatten((flat + scale * noise) / numbers.expected_batch)
+    state = (jnp.zeros_like(drawn_count), start)
+    for size, left_over in ((shape.micro_batch, shape.micro_batch // 2), (shape.remainder, 0)):
+        state = jax.lax.while_loop(partial(more_than, left_over), partial(add, size), state)
+    return state[1]
 
 
 def _check(name: str, value: object, holds: bool, fix: str) -> None:
