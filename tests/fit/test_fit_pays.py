@@ -1,5 +1,6 @@
 """What a fit pays for: every run its own steps, whatever its seed."""
 
+import math
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -68,3 +69,23 @@ def test_a_release_whose_training_cannot_be_paid_is_not_made(
         fitted(named(everyone, "kept whole"), tmp_path / "run", budget=Budget(book))
     assert not read_ledger(book).charges
     assert not read_ledger(book).marks
+
+
+def test_a_later_run_of_less_delta_than_an_earlier_one_spent_is_certified_at_that_of_the_ledger(
+    everyone: Crowd, tmp_path: Path
+) -> None:
+    book = tmp_path / "ledger"
+    Ledger.create(book, epsilon=3 * EPSILON, delta=3 * DELTA)
+    first = fitted(named(everyone, "first log"), tmp_path / "first", budget=Budget(book))
+    later = fitted(
+        named(everyone, "later log"),
+        tmp_path / "later",
+        experts=None,
+        budget=Budget(book),
+        delta=DELTA / 100,
+    )
+    assert first.certificate is not None
+    assert later.certificate is not None
+    assert (first.certificate.delta, later.certificate.delta) == (DELTA, 3 * DELTA)
+    assert later.certificate.epsilon <= 3 * EPSILON
+    assert Budget(book).certificate(DELTA / 100).epsilon == math.inf

@@ -1,5 +1,6 @@
 """A budget as a Python program meets it: what may be lost, in a file that outlives the program."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,3 +96,15 @@ class Budget:
             QuorumError: as `spent`.
         """
         return certificate(self.record, delta=delta)
+
+    def finite_certificate(self, delta: float) -> Certificate:
+        """The certificate at this delta, or at the budget's own where only that gives an epsilon.
+
+        A certificate covers all that was ever charged: what earlier runs needed of delta may leave
+        no finite epsilon at the smaller delta of a later one.
+        """
+        at_own = self.certificate(delta)
+        if math.isfinite(at_own.epsilon) or self.delta is None:
+            return at_own
+        at_whole = self.certificate()
+        return at_whole if math.isfinite(at_whole.epsilon) else at_own

@@ -370,7 +370,7 @@ def _finished(
     params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, standing))
     made = digest = None
     if budget is not None:
-        made = budget.certificate(plan.delta)
+        made = budget.finite_certificate(plan.delta)
         place.write_json("certificate.json", json.loads(made.to_json()))
         digest = hashlib.sha256((place.path / "certificate.json").read_bytes()).hexdigest()
     policy = policy_of(plan.learner, params, world=remaining.declared.world, certificate=digest)
