@@ -1,24 +1,40 @@
-"""`quorum demo`: everything that works so far, on an embedded default."""
+"""`quorum demo`: the whole flow on synthetic experts, from training them to the report."""
 
-from dataclasses import dataclass
+import json
+import shutil
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from quorum_rl.commands.output import check_folder, check_seed, console, save_picture
+from quorum_rl.commands.output import check_folder, check_seed, console, timed_bar
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from quorum_rl.experiments import Comparison, Method
     from quorum_rl.experts import LoggedExperts
     from quorum_rl.logs import Demonstrations
 
-EPISODES = 200
-DECLARED_EXPERTS = 59  # of sixty: one may be taken away, and the guarantee still covers it
-EPSILON, DELTA = 10.0, 1e-3  # sixty experts are few; with thousands a tenth of it does
+WORLD: Final = "CartPole"
+EXPERTS: Final = 300
+FLOOR: Final = 0.02
+TRAJECTORIES: Final = 20
+EPSILON, DELTA = 10.0, 1e-3  # 300 experts are few; with thousands a fraction of it does
+SEEDS: Final = 3
+EPISODES: Final = 100
+HIDDEN: Final = (64, 64)  # small networks, so that two cores are done within minutes
+SETTINGS: Final[dict[str, Any]] = {}  # what is not as `quorum fit` has it
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Play the worlds, train a few dozen experts, collect what they do, release what they agree on.
+    """Train 300 experts on CartPole, learn from them privately, and compare with DP-SGD.
+
+    Everything at epsilon = 10 and delta = 0.001, three seeds; some minutes on two cores. Ends in a
+    table and a report. The experts are synthetic, so a research ledger is charged, and the
+    certificate says that.
 
     Example: quorum demo --out demo
     """
@@ -29,121 +45,171 @@ class Demo:
     """Another number, another demo."""
 
     def run(self) -> None:
+        check_seed(self.seed)
+        begun = time.monotonic()
+        self._prepare_folder()
         from quorum_rl.devices import prepare
 
+        prepare()
+        self._experts()
+        demonstrations, experts = self._demonstrations()
+        self._fit()
+        comparison = self._compare(demonstrations, experts)
+        console().print(_table(comparison))
+        console().print(
+            "DP-SGD clips the mean gradient of 16 transitions of an expert, or of one as published."
+        )
+        report = self._report(comparison)
+        console().print(f"{time.monotonic() - begun:.0f} seconds in all. The report: {report}")
+
+    @property
+    def _run(self) -> Path:
+        return self.out / "cartpole"
+
+    @property
+    def _expert_file(self) -> Path:
+        return self.out / "experts.safetensors"
+
+    @property
+    def _log_file(self) -> Path:
+        return self.out / "demonstrations.arrow"
+
+    def _prepare_folder(self) -> None:
+        """A folder to write in, without the run of an earlier demo."""
         if self.out.exists() and not self.out.is_dir():
             raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
-        check_seed(self.seed)
         try:
             self.out.mkdir(parents=True, exist_ok=True)
+            if (self._run / "config.json").exists():
+                shutil.rmtree(self._run)
+            self._run.mkdir(exist_ok=True)
         except OSError as error:
             raise QuorumError(f"{str(self.out)!r} cannot be made: {error.strerror}.") from error
         check_folder(self.out)
-        prepare()
-        self._worlds()
-        self._experts()
-
-    def _worlds(self) -> None:
-        """Random and reference policies side by side, and a picture of each world."""
-        import jax
-        import numpy as np
-        from rich.table import Table
-
-        from quorum_rl.commands.episodes import one_episode
-        from quorum_rl.envs import get_world, with_params, world_names
-        from quorum_rl.envs.drawing import draw_episode
-        from quorum_rl.envs.reference import episode_returns, reference_policy
-        from quorum_rl.envs.rollout import uniform_policy
-
-        console().print(f"1. The worlds: {EPISODES} episodes of two policies each")
-        table = Table("world", "policy", "mean return ± 95%", "normalised")
-        for name in world_names():
-            world = get_world(name)
-            limit = world.facts.evaluation_time_limit
-            params = with_params(world, time_limit=limit)
-            for policy, acts in (
-                ("random", uniform_policy(world)),
-                ("reference", reference_policy(world)),
-            ):
-                returns = np.asarray(
-                    episode_returns(world, acts, jax.random.key(self.seed), EPISODES)
-                )
-                mean = float(returns.mean())
-                half = 1.96 * float(returns.std(ddof=1)) / EPISODES**0.5
-                path = self.out / f"{name.lower()}-{policy}.png"
-                episode = one_episode(world, params, policy, self.seed)  # type: ignore[arg-type]
-                title = f"{name}, {policy} policy"
-                save_picture(draw_episode(world, episode, params, title), path)
-                normalised = world.facts.normalised(mean)
-                table.add_row(name, policy, f"{mean:.4g} ± {half:.2g}", f"{normalised:.3f}")
-        console().print(table)
-        console().print(f"   an episode of each is drawn in {self.out}/")
+        for old in self.out.glob(f"{self._log_file.name}*"):  # with its mark that it was released
+            old.unlink()
+        (self._run / "ledger.jsonl").unlink(missing_ok=True)
 
     def _experts(self) -> None:
-        """A small population on CartPole, its demonstrations, and how long it agrees."""
         from quorum_rl.commands.experts import Train
-        from quorum_rl.commands.training import default_returns, train
+        from quorum_rl.commands.training import train
+
+        console().print(f"1. Experts: {EXPERTS}, trained on variations of {WORLD}")
+        train(Train(WORLD, out=self._expert_file, preset="small", seed=self.seed, overwrite=True))
+
+    def _demonstrations(self) -> "tuple[Demonstrations, LoggedExperts]":
+        """What the experts do, and how long they agree: no secret, as they are synthetic."""
         from quorum_rl.envs import get_world
         from quorum_rl.experts import load_population, smoothed
         from quorum_rl.logs import collect, save_demonstrations
         from quorum_rl.logs.agreement import agreement_curve
-        from quorum_rl.report.pictures import draw_agreement, draw_returns
 
-        console().print("2. Experts: sixty, trained on thirty variations of CartPole")
-        path = self.out / "experts.safetensors"
-        train(
-            Train("CartPole", out=path, preset="small", settings=30, seed=self.seed, overwrite=True)
+        console().print(
+            f"2. Demonstrations: {TRAJECTORIES} trajectories of each, every action with a "
+            f"probability of at least {FLOOR}"
         )
-        population = load_population(path)
-        world = get_world("CartPole")
-        returns = default_returns(
-            population, world, world.default_params(), episodes=20, p_min=0.02, seed=self.seed
+        demonstrations, experts = collect(
+            smoothed(load_population(self._expert_file), FLOOR),
+            get_world(WORLD),
+            trajectories=TRAJECTORIES,
+            minimum_experts=EXPERTS - 1,
+            seed=self.seed,
         )
-        save_picture(draw_returns(returns, "CartPole"), self.out / "experts-returns.png")
-
-        console().print("3. Demonstrations: twenty trajectories of each, smoothed to p_min = 0.02")
-        experts = smoothed(population, 0.02)
-        demonstrations, logged = collect(experts, world, trajectories=20, seed=self.seed)
-        save_demonstrations(demonstrations, self.out / "demonstrations.arrow")
-        curve = agreement_curve(logged, demonstrations, trajectories=100)
-        save_picture(draw_agreement(curve, "CartPole"), self.out / "agreement.png")
+        save_demonstrations(demonstrations, self._log_file)
+        curve = agreement_curve(experts, demonstrations, trajectories=100)
+        agreeing = ", ".join(f"{curve.mean[steps - 1]:.0%}" for steps in (1, 5, 10, 20))
         console().print(
             f"   {demonstrations.transition_count:,} transitions; after 1, 5, 10 and 20 steps "
-            + ", ".join(f"{curve.mean[k - 1]:.0%}" for k in (1, 5, 10, 20))
-            + " of the experts would have gone along"
+            f"{agreeing} of the experts would have gone along"
         )
-        self._release(demonstrations, logged)
-        console().print(
-            f"Look into {self.out}/: pictures, experts, demonstrations and released prefixes."
-        )
+        return demonstrations, experts
 
-    def _release(self, demonstrations: "Demonstrations", experts: "LoggedExperts") -> None:
-        """What sixty experts let out at an epsilon that so few need, and what it cost."""
-        from quorum_rl.budget import Ledger, SeededEntropy, certificate, read_ledger
-        from quorum_rl.privacy import plan_release
-        from quorum_rl.release import release, save_released
+    def _fit(self) -> None:
+        from quorum_rl.budget import Budget
+        from quorum_rl.commands.evaluate import Evaluate
+        from quorum_rl.commands.fit import Fit, Settings
 
-        declared = demonstrations.declared
-        plan = plan_release(
-            experts=DECLARED_EXPERTS,
-            actions=declared.action_count,
-            horizon=declared.horizon,
-            p_min=declared.p_min,
+        console().print("3. One policy: release what they agree on, then train on the rest")
+        ledger = self._run / "ledger.jsonl"
+        Budget.create(ledger, epsilon=None, delta=DELTA, kind="research")
+        Fit(
+            demonstrations=self._log_file,
+            experts=self._expert_file,
             epsilon=EPSILON,
             delta=DELTA,
-        )
-        event = plan.event
-        console().print(
-            f"4. Release: of {event.iterations} trajectories, the steps that {event.threshold:.0f} "
-            f"of at least {event.experts} experts would have gone along with"
-        )
-        path = self.out / "ledger.jsonl"
-        path.unlink(missing_ok=True)
-        Ledger.create(path, epsilon=None, delta=DELTA, kind="research")
-        with Ledger.open(path) as ledger:
-            released = release(
-                experts, demonstrations, plan, ledger, entropy=SeededEntropy(self.seed)
+            folder=self._run,
+            ledger=ledger,
+            hidden=HIDDEN,
+            accept=("one-expert-each",),
+            seed=self.seed,
+            settings=Settings(**SETTINGS),
+        ).run()
+        Evaluate(policy=self._run, episodes=EPISODES, seed=self.seed).run()
+
+    def _compare(self, demonstrations: "Demonstrations", experts: "LoggedExperts") -> "Comparison":
+        from quorum_rl.envs import get_world
+        from quorum_rl.experiments import compare
+        from quorum_rl.learners import get_learner
+
+        console().print(f"4. The same with {SEEDS} seeds, and what it is measured against")
+        methods = _methods()
+        numbers = {method.name: number for number, method in enumerate(methods)}
+        with timed_bar(console(), "trainings") as update:
+
+            def progress(name: str, done: int, total: int) -> None:
+                update(100 * numbers[name] + 100 * done // total, 100 * len(methods))
+
+            return compare(
+                experts,
+                demonstrations,
+                get_world(WORLD),
+                get_learner("cql", hidden_sizes=HIDDEN),
+                methods,
+                delta=DELTA,
+                seeds=SEEDS,
+                first_seed=self.seed,
+                episodes=EPISODES,
+                progress=progress,
             )
-        save_released(released, self.out / "released.parquet")
-        console().print(f"   {released.lengths.sum()} steps came out, in {len(released)} prefixes")
-        console().print(f"   {certificate(read_ledger(path)).statement}")
+
+    def _report(self, comparison: "Comparison") -> Path:
+        from quorum_rl.files import replacing
+        from quorum_rl.report import write_report
+
+        with replacing(self._run / "comparison.json") as temporary:
+            temporary.write_text(json.dumps(comparison.to_json(), indent=2) + "\n")
+        return write_report(self._run)
+
+
+def _methods() -> "list[Method]":
+    from quorum_rl.experiments import Method
+    from quorum_rl.fit import FitSettings
+
+    private = FitSettings(method="dp-sgd", **SETTINGS)
+    return [
+        Method(name="selective", settings=FitSettings(**SETTINGS), epsilon=EPSILON),
+        Method(name="DP-SGD, 16 each", settings=private, epsilon=EPSILON),
+        Method(
+            name="DP-SGD, as published",
+            settings=replace(private, transitions_per_expert=1),
+            epsilon=EPSILON,
+        ),
+        Method(name="non-private", settings=FitSettings(method="non-private", **SETTINGS)),
+    ]
+
+
+def _table(comparison: "Comparison") -> "Table":
+    from rich.table import Table
+
+    made = Table("method", "epsilon", "delta", "normalised return [95%]", "return")
+    for outcome in comparison.outcomes:
+        private, spread = outcome.method.epsilon is not None, outcome.summary.mean_interval
+        interval = "" if spread is None else f" [{spread.low:.2f}, {spread.high:.2f}]"
+        made.add_row(
+            outcome.method.name,
+            f"{outcome.method.epsilon:g}" if private else "none",
+            f"{comparison.delta:g}" if private else "none",
+            f"{outcome.summary.mean:.2f}{interval}",
+            f"{outcome.returns.mean():.0f}",
+        )
+    return made
