@@ -272,7 +272,7 @@ class Agreement:
             from quorum_rl.report.pictures import draw_agreement
 
             declared = demonstrations.declared
-            title = f"{declared.world}, floor {declared.p_min}"
+            title = f"{declared.world or self.file.name}, floor {declared.p_min}"
             save_picture(draw_agreement(curve, title), self.picture)
 
 

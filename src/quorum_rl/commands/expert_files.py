@@ -47,12 +47,14 @@ def _experts(path: Path, declared: "Declared", output: Output) -> "UnloggedExper
 
 def _onnx_files(path: Path) -> list[Path] | None:
     """One file for each expert; None if the path is that of a population."""
+    from quorum_rl.experts.onnx_experts import by_name
+
     if path.is_dir():
-        found = sorted(path.glob("*.onnx"))
+        found = sorted(path.glob("*.onnx"), key=by_name)
     elif path.suffix.lower() == ".txt":
         found = _listed(path)
     elif not path.exists() and any(sign in path.name for sign in "*?["):
-        found = sorted(path.parent.glob(path.name))
+        found = sorted(path.parent.glob(path.name), key=by_name)
     else:
         return None
     if not found:

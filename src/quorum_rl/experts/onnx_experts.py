@@ -24,6 +24,14 @@ FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
 }
 
 
+def by_name(file: Path) -> str:
+    """What files are ordered by: the expert's name, as a log of these experts is.
+
+    The whole file name would put "desk-1-b.onnx" before "desk-1.onnx", and logs the other way.
+    """
+    return file.stem
+
+
 @dataclass(frozen=True)
 class Model:
     """One opened file: how to run it, and what it is."""
@@ -77,7 +85,7 @@ class OnnxExperts(UnloggedExperts):
         """
         if not Path(folder).is_dir():
             raise QuorumError(f"there is no folder {str(folder)!r}: give one with .onnx files.")
-        files = sorted(Path(folder).glob("*.onnx"))
+        files = sorted(Path(folder).glob("*.onnx"), key=by_name)
         if not files:
             raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
         return cls.from_files(
