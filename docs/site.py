@@ -32,7 +32,7 @@ LOWERED: Final = re.compile(
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages made of files outside docs/."""
-    examples = sorted((ROOT / "examples").glob("*.py"))
+    examples = sorted((ROOT / "examples").rglob("*.py"))
     for source in [*(ROOT / name for name in NAMES), *examples]:
         path = source.relative_to(ROOT).as_posix()
         files.append(File.generated(config, _page_of(path), content=_text_of(source)))
