@@ -4,16 +4,21 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-import jax
-
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
+from quorum_rl.fit.stages import (
+    Cost,
+    noise_to_signal,
+    planned_release,
+    private_step,
+    steps_and_noise,
+    useful_release,
+)
 from quorum_rl.learners import Learner
 from quorum_rl.logs.demonstrations import Declared
-from quorum_rl.privacy import Event, ReleasePlan, plan_release, total_epsilon
-from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
-from quorum_rl.privacy.constants import TooLittleBudgetError
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
+from quorum_rl.privacy.calibration import noise_multiplier_for
+from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Recipe
 from quorum_rl.training.schedule import steps_at_share
 
@@ -22,8 +27,6 @@ PAPER_DELTA_SHARE: Final = 0.9
 # Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 75 times the largest
 # gradient private steps still teach something.
 MOST_NOISE: Final = 100.0  # times the largest gradient, beyond which private steps do not pay
-
-Budget = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +151,10 @@ def plan_training(
     chosen = settings or FitSettings()
     _check_declared(declared, epsilon, delta)
     both = _privately(chosen, learner, declared, (epsilon, delta), (), release)
-    noise = _noise_to_signal(both, declared)
-    if noise <= MOST_NOISE:
+    too_noisy = _too_noisy(both, declared)
+    if too_noisy is None:
         return both
-    note = f"private steps would be mostly noise ({noise:.0f} times the largest gradient): none"
+    note = f"{too_noisy}, so none is taken"
     return replace(
         _without_privacy(chosen, learner, epsilon, delta), release=release, notes=(note,)
     )
@@ -189,20 +192,20 @@ def _privately(
     settings: FitSettings,
     learner: Learner,
     declared: Declared,
-    budget: Budget,
+    cost: Cost,
     notes: tuple[str, ...] = (),
     release: ReleasePlan | None = None,
 ) -> FitPlan:
     """Private steps, beside a release if there is one."""
     beside: list[Event] = [] if release is None else [release.event]
-    steps, multiplier = _steps_and_noise(settings, budget, beside)
-    private = _step(settings, declared, multiplier)
+    steps, multiplier = steps_and_noise(settings, cost, beside)
+    private = private_step(settings, declared, multiplier)
     plain = 0 if release is None else steps_at_share(steps, settings.private_share)
     return FitPlan(
         settings=settings,
         learner=learner,
-        epsilon=budget[0],
-        delta=budget[1],
+        epsilon=cost[0],
+        delta=cost[1],
         release=release,
         private=private,
         private_steps=steps,
@@ -212,44 +215,54 @@ def _privately(
 
 
 def _selectively(
-    settings: FitSettings, learner: Learner, declared: Declared, budget: Budget
+    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
 ) -> FitPlan:
     """Both stages where both pay; the better one alone where the other would only waste."""
-    epsilon, delta = budget
+    epsilon, delta = cost
     share = settings.release_share
     own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
-    release = _useful_release(settings, declared, own, epsilon)
+    release = useful_release(settings, declared, own, epsilon)
     expected = 0.0 if release is None else release.expected_transitions
     few = (
         f"about {expected:.0f} transitions would be released with {share:g} of epsilon, too few to "
         "pay, so every step is private"
     )
     plan = (
-        _privately(settings, learner, declared, budget, (), release)
+        _privately(settings, learner, declared, cost, (), release)
         if release is not None and expected >= settings.least_released
-        else _privately(settings, learner, declared, budget, (few,))
+        else _privately(settings, learner, declared, cost, (few,))
     )
-    noise = _noise_to_signal(plan, declared)
-    if noise <= MOST_NOISE:
+    too_noisy = _too_noisy(plan, declared)
+    if too_noisy is None:
         return plan
-    why = f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
-    whole = _useful_release(settings, declared, budget, epsilon)
+    whole = useful_release(settings, declared, cost, epsilon)
     if whole is None:
-        note = f"{why}, but nothing could be released even with all of epsilon"
-        return _privately(settings, learner, declared, budget, (note,))
+        note = f"{too_noisy}, but nothing could be released even with all of epsilon"
+        return _privately(settings, learner, declared, cost, (note,))
     plan = _without_privacy(settings, learner, epsilon, delta)
-    return replace(plan, release=whole, notes=(f"{why}, so the release gets all of epsilon",))
+    return replace(plan, release=whole, notes=(f"{too_noisy}, so the release gets all of epsilon",))
+
+
+def _too_noisy(plan: FitPlan, declared: Declared) -> str | None:
+    """Why the private steps of a plan would not pay, or nothing."""
+    assert plan.private is not None
+    noise = noise_to_signal(plan.private, plan.learner, declared)
+    if noise <= MOST_NOISE:
+        return None
+    return f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
 
 
 def _as_published(
-    settings: FitSettings, learner: Learner, declared: Declared, budget: Budget
+    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
 ) -> FitPlan:
     """The paper's split and calibration: q = p·b/m over all steps, sums of both stages."""
-    epsilon, delta = budget
+    epsilon, delta = cost
     share, probability = settings.release_share, settings.private_share
     if settings.private_steps is None:
         raise QuorumError("private_steps is open: mode paper needs it, so give a number.")
-    release = _release(settings, declared, (share * epsilon, PAPER_DELTA_SHARE * delta), epsilon)
+    release = planned_release(
+        settings, declared, (share * epsilon, PAPER_DELTA_SHARE * delta), epsilon
+    )
     if share >= 1:
         plan = _without_privacy(settings, learner, epsilon, delta)
         return replace(plan, release=release, notes=())
@@ -266,14 +279,14 @@ def _as_published(
         epsilon=epsilon,
         delta=delta,
         release=release,
-        private=_step(settings, declared, multiplier),
+        private=private_step(settings, declared, multiplier),
         private_steps=settings.private_steps,
         plain_steps=plain,
         notes=("mode paper: the published accounting, whose claim does not hold",),
     )
 
 
-def published_budget(plan: FitPlan) -> Budget:
+def published_budget(plan: FitPlan) -> Cost:
     """What mode paper claims for the training of a plan: the release's part taken off."""
     if plan.release is None:
         return plan.epsilon, plan.delta
@@ -281,103 +294,3 @@ def published_budget(plan: FitPlan) -> Budget:
         (1 - plan.settings.release_share) * plan.epsilon,
         (1 - PAPER_DELTA_SHARE) * plan.delta,
     )
-
-
-def _useful_release(
-    settings: FitSettings, declared: Declared, own: Budget, total_epsilon: float
-) -> ReleasePlan | None:
-    """A release of which something can come out."""
-    if declared.minimum_trajectories == 1:  # reserved, none would be left to train on
-        return None
-    try:
-        plan = _release(settings, declared, own, total_epsilon)
-    except TooLittleBudgetError:
-        return None
-    return plan if plan.feasible else None
-
-
-def _release(
-    settings: FitSettings, declared: Declared, own: Budget, total_epsilon: float
-) -> ReleasePlan:
-    assert declared.minimum_experts is not None  # checked before
-    floor = declared.p_min or None
-    return plan_release(
-        experts=declared.minimum_experts,
-        actions=declared.action_count,
-        horizon=declared.horizon,
-        epsilon=own[0],
-        delta=own[1],
-        p_min=floor,
-        stop_probability=settings.stop_probability if floor is None else None,
-        prefix_cap=settings.prefix_cap,
-        iterations=settings.iterations,
-        mode=settings.mode,
-        agreement=settings.agreement,
-        pool_limit=_pool_limit(settings, declared),
-        overflow_epsilon=total_epsilon,
-    )
-
-
-def _pool_limit(settings: FitSettings, declared: Declared) -> int:
-    """As many trajectories of every expert as may be reserved: one is left for training."""
-    if declared.minimum_trajectories is None:
-        return settings.pool_limit
-    return min(settings.pool_limit, max(declared.minimum_trajectories - 1, 1))
-
-
-def _steps_and_noise(
-    settings: FitSettings, budget: Budget, beside: list[Event]
-) -> tuple[int, float]:
-    """Calibrate the noise for the steps, or the steps for the noise."""
-    epsilon, delta = budget
-    rate, steps, multiplier = (
-        settings.sampling_rate,
-        settings.private_steps,
-        settings.noise_multiplier,
-    )
-    if multiplier is None and steps is not None:
-        return steps, noise_multiplier_for(
-            steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
-        )
-    if multiplier is None:
-        raise QuorumError("private_steps and noise_multiplier are both open: give one of them.")
-    most = steps_for(
-        noise_multiplier=multiplier,
-        sampling_rate=rate,
-        epsilon=epsilon,
-        delta=delta,
-        beside=beside,
-    )
-    if most == 0 or (steps is not None and steps > most):
-        raise QuorumError(
-            f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
-            f"steps, not {steps or 'one'}: give more noise, or fewer steps."
-        )
-    return (most if steps is None else steps), multiplier
-
-
-def _step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
-    assert declared.minimum_experts is not None  # checked before
-    return PrivateStep(
-        sampling_rate=settings.sampling_rate,
-        clip_norm=settings.clip_norm,
-        noise_multiplier=multiplier,
-        expected_batch=settings.sampling_rate * declared.minimum_experts,
-        micro_batch=default_micro_batch(
-            declared.minimum_experts, settings.sampling_rate, settings.transitions_per_expert
-        ),
-        transitions_per_expert=settings.transitions_per_expert,
-        normalised=settings.normalised,
-    )
-
-
-def _noise_to_signal(plan: FitPlan, declared: Declared) -> float:
-    """The usual size of a step's noise, in units of the largest gradient it can hide."""
-    assert plan.private is not None
-    shapes = jax.eval_shape(
-        lambda: plan.learner.init(
-            jax.random.key(0), declared.observation_size, declared.action_count
-        )
-    )
-    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return plan.private.noise_multiplier * math.sqrt(parameters) / plan.private.expected_batch

@@ -1,0 +1,118 @@
+"""What either stage of a fit would be: from settings and declared numbers, and no data."""
+
+import math
+
+import jax
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.fit.settings import FitSettings
+from quorum_rl.learners import Learner
+from quorum_rl.logs.demonstrations import Declared
+from quorum_rl.privacy import Event, ReleasePlan, plan_release
+from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
+from quorum_rl.privacy.constants import TooLittleBudgetError
+from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+
+Cost = tuple[float, float]
+"""An ε and a δ."""
+
+
+def useful_release(
+    settings: FitSettings, declared: Declared, own: Cost, total_epsilon: float
+) -> ReleasePlan | None:
+    """A release of which something can come out."""
+    if declared.minimum_trajectories == 1:  # reserved, none would be left to train on
+        return None
+    try:
+        plan = planned_release(settings, declared, own, total_epsilon)
+    except TooLittleBudgetError:
+        return None
+    return plan if plan.feasible else None
+
+
+def planned_release(
+    settings: FitSettings, declared: Declared, own: Cost, total_epsilon: float
+) -> ReleasePlan:
+    """The release at a cost of its own within a total.
+
+    Raises:
+        TooLittleBudgetError: if its cost is too little for any.
+    """
+    assert declared.minimum_experts is not None  # checked before
+    floor = declared.p_min or None
+    return plan_release(
+        experts=declared.minimum_experts,
+        actions=declared.action_count,
+        horizon=declared.horizon,
+        epsilon=own[0],
+        delta=own[1],
+        p_min=floor,
+        stop_probability=settings.stop_probability if floor is None else None,
+        prefix_cap=settings.prefix_cap,
+        iterations=settings.iterations,
+        mode=settings.mode,
+        agreement=settings.agreement,
+        pool_limit=_pool_limit(settings, declared),
+        overflow_epsilon=total_epsilon,
+    )
+
+
+def _pool_limit(settings: FitSettings, declared: Declared) -> int:
+    """As many trajectories of every expert as may be reserved: one is left for training."""
+    if declared.minimum_trajectories is None:
+        return settings.pool_limit
+    return min(settings.pool_limit, max(declared.minimum_trajectories - 1, 1))
+
+
+def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
+    """Calibrate the noise for the steps, or the steps for the noise."""
+    epsilon, delta = cost
+    rate, steps, multiplier = (
+        settings.sampling_rate,
+        settings.private_steps,
+        settings.noise_multiplier,
+    )
+    if multiplier is None and steps is not None:
+        return steps, noise_multiplier_for(
+            steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
+        )
+    if multiplier is None:
+        raise QuorumError("private_steps and noise_multiplier are both open: give one of them.")
+    most = steps_for(
+        noise_multiplier=multiplier,
+        sampling_rate=rate,
+        epsilon=epsilon,
+        delta=delta,
+        beside=beside,
+    )
+    if most == 0 or (steps is not None and steps > most):
+        raise QuorumError(
+            f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
+            f"steps, not {steps or 'one'}: give more noise, or fewer steps."
+        )
+    return (most if steps is None else steps), multiplier
+
+
+def private_step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
+    """A private step with this noise, in numbers that are declared."""
+    assert declared.minimum_experts is not None  # checked before
+    return PrivateStep(
+        sampling_rate=settings.sampling_rate,
+        clip_norm=settings.clip_norm,
+        noise_multiplier=multiplier,
+        expected_batch=settings.sampling_rate * declared.minimum_experts,
+        micro_batch=default_micro_batch(
+            declared.minimum_experts, settings.sampling_rate, settings.transitions_per_expert
+        ),
+        transitions_per_expert=settings.transitions_per_expert,
+        normalised=settings.normalised,
+    )
+
+
+def noise_to_signal(step: PrivateStep, learner: Learner, declared: Declared) -> float:
+    """The usual size of a step's noise, in units of the largest gradient it can hide."""
+    shapes = jax.eval_shape(
+        lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
+    )
+    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    return step.noise_multiplier * math.sqrt(parameters) / step.expected_batch
