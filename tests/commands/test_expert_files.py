@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from quorum_rl.cli import main
 from quorum_rl.commands.expert_files import experts_from
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import load_population
-from quorum_rl.logs import open_demonstrations
+from quorum_rl.experts import OnnxExperts, load_population
+from quorum_rl.logs import Demonstrations, open_demonstrations, write_table
 
 onnx: Any = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -51,8 +52,6 @@ def _log(collected: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The logs of these experts as somebody else's: a table, of which nothing else is known."""
     folder = tmp_path_factory.mktemp("table")
     whole = open_demonstrations(collected)
-    from quorum_rl.logs import write_table
-
     write_table(whole.select(whole.episodes.expert < COUNT), folder / "log.csv")
     main(["demos", "import", str(folder / "log.csv"), "--out", str(folder / "log.arrow"),
           "--actions", "2", "--observations", "4", "--horizon", "8"])  # fmt: skip
@@ -77,6 +76,43 @@ def test_the_three_ways_to_name_onnx_files_give_the_same_experts_in_order(
     reversed_list.write_text("\n".join(f"{number:03d}.onnx" for number in reversed(range(COUNT))))
     backwards = experts_from(reversed_list, demonstrations, "logits").probabilities(states)
     np.testing.assert_array_equal(backwards[::-1], first.probabilities(states))
+
+
+@pytest.fixture(name="named")
+def _named(log: Path, tmp_path: Path) -> Demonstrations:
+    """The same log by a house that calls its experts 000, 001, … and has none for some of them."""
+    whole = open_demonstrations(log)
+    write_table(whole.select(whole.episodes.expert % 5 != 2), tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    names = [f"{number:03d}" for number in table["expert"].to_pylist()]
+    place = table.column_names.index("expert")
+    pq.write_table(table.set_column(place, "expert", [names]), tmp_path / "log.parquet")
+    main(["demos", "import", str(tmp_path / "log.parquet"), "--out", str(tmp_path / "log.arrow"),
+          "--actions", "2", "--observations", "4", "--horizon", "8"])  # fmt: skip
+    return open_demonstrations(tmp_path / "log.arrow")
+
+
+def test_experts_with_names_are_asked_by_name_whoever_else_has_a_file(
+    folder: Path, named: Demonstrations
+) -> None:
+    """In the order of their identities, which are not those of the files."""
+    logged = [number for number in range(COUNT) if number % 5 != 2]
+    assert named.expert_names == tuple(f"{number:03d}" for number in logged)
+    states = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    everyone = OnnxExperts.from_folder(folder, observation_size=4, action_count=2, output="logits")
+    found = experts_from(folder, named, "logits").probabilities(states)
+    np.testing.assert_array_equal(found, everyone.probabilities(states)[logged])
+
+
+def test_an_expert_with_a_log_and_no_file_is_an_error_that_names_it(
+    folder: Path, named: Demonstrations, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "fewer")
+    (tmp_path / "fewer" / "003.onnx").unlink()
+    with pytest.raises(
+        QuorumError, match=r"an expert '003' \(1 such\), but there is no file 003.onnx"
+    ):
+        experts_from(tmp_path / "fewer", named, "logits")
 
 
 @pytest.mark.parametrize("name", ["no*.onnx", "empty", "none.txt", "none.safetensors"])

@@ -7,7 +7,7 @@ from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts, UnloggedExperts
-    from quorum_rl.logs import Declared, Demonstrations
+    from quorum_rl.logs import Demonstrations
 
 Output = Literal["probabilities", "logits"]
 
@@ -19,21 +19,22 @@ def experts_from(
 
     A path is a file of 'quorum experts train', a folder of ONNX files, a pattern such as
     'desks/*.onnx', or a text file (.txt) with the name of one ONNX file a line. ONNX files are the
-    experts 0, 1, 2, … of the log in the order of their names, or of the lines; `output` says what
-    they answer.
+    experts whom the log calls by their names; where it names none, and for the lines of a text
+    file, they are the experts 0, 1, 2, … in that order. `output` says what they answer.
 
     Raises:
         QuorumError: if there are none, or they are not those who acted.
     """
     from quorum_rl.release import experts_who_acted
 
-    return experts_who_acted(_experts(path, demonstrations.declared, output), demonstrations)
+    return experts_who_acted(_experts(path, demonstrations, output), demonstrations)
 
 
-def _experts(path: Path, declared: "Declared", output: Output) -> "UnloggedExperts":
+def _experts(path: Path, demonstrations: "Demonstrations", output: Output) -> "UnloggedExperts":
     from quorum_rl.experts import OnnxExperts, load_population
 
-    files = _onnx_files(path)
+    declared = demonstrations.declared
+    files = _onnx_files(path, demonstrations.expert_names)
     if files is None:
         return load_population(path)
     return OnnxExperts.from_files(
@@ -45,21 +46,21 @@ def _experts(path: Path, declared: "Declared", output: Output) -> "UnloggedExper
     )
 
 
-def _onnx_files(path: Path) -> list[Path] | None:
+def _onnx_files(path: Path, names: tuple[str, ...]) -> list[Path] | None:
     """One file for each expert; None if the path is that of a population."""
-    from quorum_rl.experts.onnx_experts import by_name
+    from quorum_rl.experts.onnx_experts import files_named
 
     if path.is_dir():
-        found = sorted(path.glob("*.onnx"), key=by_name)
+        found = list(path.glob("*.onnx"))
     elif path.suffix.lower() == ".txt":
         found = _listed(path)
     elif not path.exists() and any(sign in path.name for sign in "*?["):
-        found = sorted(path.parent.glob(path.name), key=by_name)
+        found = list(path.parent.glob(path.name))
     else:
         return None
     if not found:
         raise QuorumError(f"experts {str(path)!r}: there is no ONNX file: give one per expert.")
-    return found
+    return found if path.suffix.lower() == ".txt" else files_named(found, names)
 
 
 def _listed(path: Path) -> list[Path]:

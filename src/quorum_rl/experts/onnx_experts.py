@@ -32,6 +32,31 @@ def by_name(file: Path) -> str:
     return file.stem
 
 
+def files_named(files: Sequence[Path], names: Sequence[str]) -> list[Path]:
+    """Of these files those with the given names, in that order; all, by name, if there are none.
+
+    For a log that names its experts: a file of somebody without a log, who did not take part, is
+    left out, and nobody is asked in the place of another.
+
+    Raises:
+        QuorumError: if a name has no file, or two.
+    """
+    ordered = sorted(files, key=by_name)
+    if not names:
+        return ordered
+    found = {by_name(file): file for file in ordered}
+    if len(found) < len(ordered):
+        raise QuorumError("two ONNX files have the same name but for their folder: rename one.")
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise QuorumError(
+            f"the log has an expert {missing[0]!r} ({len(missing)} such), but there is no file "
+            f"{missing[0]}.onnx: give one for each, or list the files of the log's experts in the "
+            "order of their names in a .txt file."
+        )
+    return [found[name] for name in names]
+
+
 @dataclass(frozen=True)
 class Model:
     """One opened file: how to run it, and what it is."""
@@ -75,17 +100,19 @@ class OnnxExperts(UnloggedExperts):
         output_name: str | None = None,
         row_by_row: bool = True,
         open_at_once: int = 1000,
+        names: Sequence[str] = (),
     ) -> "OnnxExperts":
         """The experts in the `.onnx` files of `folder`, in the order of their names.
 
-        For the rest see `from_files`.
+        Give the `expert_names` of their log as `names`: then each is who the log says. For the rest
+        see `from_files`.
 
         Raises:
-            QuorumError: for a missing or empty folder, or as `from_files`.
+            QuorumError: for a missing or empty folder, a name without a file, or as `from_files`.
         """
         if not Path(folder).is_dir():
             raise QuorumError(f"there is no folder {str(folder)!r}: give one with .onnx files.")
-        files = sorted(Path(folder).glob("*.onnx"), key=by_name)
+        files = files_named(list(Path(folder).glob("*.onnx")), names)
         if not files:
             raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
         return cls.from_files(

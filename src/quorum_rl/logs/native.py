@@ -19,6 +19,7 @@ from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Epi
 
 VERSION = 1
 METADATA_KEY = b"quorum_rl.demonstrations"
+NAMES_KEY = b"quorum_rl.expert_names"
 COLUMNS = ("expert", "terminated", "truncated", "observations", "actions", "rewards")
 
 
@@ -44,7 +45,10 @@ def save_demonstrations(demonstrations: Demonstrations, path: str | Path) -> Non
         "rewards": _lists(offsets, pa.array(whole.columns.rewards)),
     }
     batch = pa.record_batch(columns).replace_schema_metadata(
-        {METADATA_KEY: declared_to_json(whole.declared)}
+        {
+            METADATA_KEY: declared_to_json(whole.declared),
+            NAMES_KEY: json.dumps(whole.expert_names).encode(),
+        }
     )
     with replacing(Path(path)) as temporary, pa.ipc.new_file(str(temporary), batch.schema) as file:
         file.write_batch(batch)
@@ -62,16 +66,18 @@ def open_demonstrations(path: str | Path) -> Demonstrations:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
             metadata = (reader.schema.metadata or {}).get(METADATA_KEY)
+            names = (reader.schema.metadata or {}).get(NAMES_KEY, b"[]")
             if metadata is None or reader.num_record_batches != 1:
                 raise _not_ours(path, "it has other contents")
             batch = reader.get_batch(0)
         batch.validate()
         found = _demonstrations(batch, declared_from_json(metadata))
-        return replace(found, source=Path(path).resolve())
-    except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
-        raise _not_ours(path, str(error)) from error
+        named = tuple(map(str, json.loads(names)))
+        return replace(found, source=Path(path).resolve(), expert_names=named)
     except QuorumError as error:
         raise QuorumError(f"demonstrations {str(path)!r}: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _not_ours(path, str(error)) from error
 
 
 def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:

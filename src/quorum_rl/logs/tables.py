@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,9 @@ def read_table(
     known = settled(declared, embedded, repr(str(file)))
     if table.num_rows == 0:
         raise QuorumError(f"{str(file)!r}: there is no row; give at least one episode.")
-    return from_rows(_rows(_Reader(file, table), known, columns), known, _place(file))
+    reader = _Reader(file, table)
+    made = from_rows(_rows(reader, known, columns), known, _place(file))
+    return replace(made, expert_names=reader.names(columns.expert))
 
 
 def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
@@ -168,6 +170,20 @@ class _Reader:
 
     def identities(self, name: str) -> Any:
         """Integers as they are; other names as their rank in sorted order."""
+        whole, text = self._whole_or_text(name)
+        if whole is not None:
+            return whole.to_numpy()
+        names = text.dictionary_encode()
+        rank = np.argsort(np.argsort(np.array(names.dictionary.to_pylist())))
+        return rank[names.indices.to_numpy()]
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The names of those who have one, in the order of their identities."""
+        whole, text = self._whole_or_text(name)
+        return () if whole is not None else tuple(np.unique(text.to_pylist()).tolist())
+
+    def _whole_or_text(self, name: str) -> tuple[Any, Any]:
+        """The column as integers, if that is what it holds, and as text."""
         column = self.complete(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -175,10 +191,8 @@ class _Reader:
         with suppress(pa.ArrowException):
             whole = column.cast(pa.int64())
             if _is_number(column.type) or whole.cast(pa.string()).equals(text):
-                return whole.to_numpy()  # but "7" and "007" stay two
-        names = text.dictionary_encode()
-        rank = np.argsort(np.argsort(np.array(names.dictionary.to_pylist())))
-        return rank[names.indices.to_numpy()]
+                return whole, text  # but "7" and "007" stay two
+        return None, text
 
     def flags(self, name: str) -> Any:
         column = self.complete(name)
