@@ -126,6 +126,16 @@ def test_without_its_ledger_a_certificate_is_shown_as_not_checked(run_folder: Pa
     assert "Not checked" in found.guarantee.check
 
 
+def test_a_ledger_kept_elsewhere_is_compared_when_it_is_named(
+    run_folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = (run_folder / "ledger.jsonl").rename(tmp_path / "experts.ledger")
+    found = gather(run_folder, ledger=elsewhere)
+    assert isinstance(found.guarantee, Guarantee)
+    assert "agrees with its ledger" in found.guarantee.check
+    assert not found.guarantee.contradicted
+
+
 def test_a_ledger_that_has_gone_on_is_said_to_have(run_folder: Path) -> None:
     with Ledger.open(run_folder / "ledger.jsonl") as ledger:
         ledger.charge(TRAINING, run="fit-2")

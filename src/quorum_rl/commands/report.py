@@ -27,6 +27,8 @@ class Report:
     """The run's folder, as 'quorum fit' left it."""
     out: Path | None = None
     """The file to write; report.html in the folder unless given."""
+    ledger: Path | None = None
+    """The experts' ledger, where the run was charged to one outside its folder."""
     overwrite: bool = False
     """Replace the file if it exists."""
     json: bool = False
@@ -41,17 +43,21 @@ class Report:
     def run(self) -> None:
         if not self.folder.is_dir():
             raise QuorumError(f"there is no folder {str(self.folder)!r}: give a run's folder.")
+        if self.ledger is not None and not self.ledger.is_file():
+            raise QuorumError(f"there is no ledger {str(self.ledger)!r}: give the run's own.")
         agreement = self._agreement()
         if self.json:
             from quorum_rl.report.gather import gather
 
-            print(json.dumps(_plain(asdict(gather(self.folder, agreement))), indent=2))
+            found = gather(self.folder, agreement, self.ledger)
+            print(json.dumps(_plain(asdict(found)), indent=2))
             return
         from quorum_rl.report.write import report_name, write_report
 
         out = self.out or self.folder / report_name(agreement is not None)
         check_new_file(out, overwrite=self.overwrite)
-        console().print(f"the report is in {write_report(self.folder, out, agreement=agreement)}")
+        made = write_report(self.folder, out, agreement=agreement, ledger=self.ledger)
+        console().print(f"the report is in {made}")
 
     def _agreement(self) -> "Agreement | None":
         """The agreement of the experts, where somebody asked for it knowingly."""

@@ -58,8 +58,8 @@ NOT_PRIVATE: Final = Notice(
 )
 
 
-def gather(folder: Path, agreement: Agreement | None = None) -> Report:
-    """Everything a report shows about the run in `folder`.
+def gather(folder: Path, agreement: Agreement | None = None, ledger: Path | None = None) -> Report:
+    """Everything a report shows about the run in `folder`, whose `ledger` may be elsewhere.
 
     Guarantee: reads what may be published about the run and nothing else, `agreement` apart: not
     the demonstrations, not the experts, nothing in `private/`.
@@ -73,7 +73,7 @@ def gather(folder: Path, agreement: Agreement | None = None) -> Report:
         delta = number(config, "delta")
         settings, versions = _settings(config), _versions(config)
         iterations = _iterations(config)
-    guarantee, spending, notices = gather_guarantee(folder, delta)
+    guarantee, spending, notices = gather_guarantee(folder, delta, ledger)
     if learned.method == "non-private":
         notices = (NOT_PRIVATE, *notices)
     if agreement is not None:

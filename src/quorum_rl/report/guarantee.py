@@ -14,7 +14,7 @@ from quorum_rl.report.facts import Charge, Guarantee, Maybe, Missing, Notice, Sp
 from quorum_rl.report.reading import reading
 
 NOT_CHECKED: Final = (
-    "Not checked here, for the ledger is kept elsewhere: 'quorum certificate verify' does it."
+    "Not checked here, for the ledger is kept elsewhere: name it with 'quorum report --ledger'."
 )
 UNFINISHED: Final = Notice(
     "The run is not finished",
@@ -38,16 +38,17 @@ RESEARCH: Final = Notice(
 
 
 def gather_guarantee(
-    folder: Path, delta: float
+    folder: Path, delta: float, ledger: Path | None = None
 ) -> tuple[Maybe[Guarantee], Maybe[Spending], tuple[Notice, ...]]:
     """What is guaranteed, what was spent, and what a reader must know about both.
 
     A run that was interrupted has no certificate yet: its ledger then speaks for it, at `delta`.
+    The ledger is in the folder unless told otherwise.
 
     Raises:
         QuorumError: if the certificate or the ledger is damaged.
     """
-    path, book = folder / "certificate.json", folder / "ledger.jsonl"
+    path, book = folder / "certificate.json", ledger or folder / "ledger.jsonl"
     record = read_ledger(book) if book.exists() else None
     if path.exists():
         made, notices = read_certificate(path), []

@@ -12,11 +12,16 @@ DIAGNOSTICS_FILE: Final = "report-not-private.html"
 
 
 def write_report(
-    folder: Path | str, out: Path | str | None = None, *, agreement: Agreement | None = None
+    folder: Path | str,
+    out: Path | str | None = None,
+    *,
+    agreement: Agreement | None = None,
+    ledger: Path | None = None,
 ) -> Path:
     """Write the report of the run in `folder` and say where: `report.html` there unless told.
 
-    One HTML file that needs no network. It replaces an earlier one.
+    One HTML file that needs no network. It replaces an earlier one. The certificate is compared
+    with the `ledger`, which is the one in the folder unless told otherwise.
 
     Guarantee: without `agreement` it shows only what may be published: declared numbers, outputs of
     private mechanisms, and what the certificate says. With it (diagnostics, NOT private) the page
@@ -36,7 +41,7 @@ def write_report(
             f"{str(path)!r} is the page that is published: give the one with diagnostics another "
             "name."
         )
-    page = render(gather(place, agreement))
+    page = render(gather(place, agreement, ledger))
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
