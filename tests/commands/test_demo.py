@@ -70,3 +70,22 @@ def test_a_file_where_the_folder_should_be_is_left_alone(
     assert stopped.value.code == 2
     assert "is a file: give a folder with --out" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+def test_a_folder_with_files_of_another_run_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--out runs`, where runs/cartpole is real: only its ledger knows what was spent."""
+    run = tmp_path / "cartpole"
+    run.mkdir()
+    for name in ("config.json", "ledger.jsonl"):
+        (run / name).write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "has files that no demo made: give a new folder" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in run.iterdir()} == {
+        "config.json": "mine",
+        "ledger.jsonl": "mine",
+    }
+    assert list(tmp_path.iterdir()) == [run]

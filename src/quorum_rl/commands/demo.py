@@ -26,6 +26,7 @@ SEEDS: Final = 3
 EPISODES: Final = 100
 HIDDEN: Final = (64, 64)  # small networks, so that two cores are done within minutes
 SETTINGS: Final[dict[str, Any]] = {}  # what is not as `quorum fit` has it
+MARK: Final = "DEMO.txt"  # only in a folder that has it may files be replaced
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Demo:
     """
 
     out: Path = Path("demo")
-    """The folder for what it makes; files of an earlier demo are replaced."""
+    """The folder for what it makes: a new one, or that of an earlier demo, which is replaced."""
     seed: int = 0
     """Another number, another demo."""
 
@@ -75,11 +76,21 @@ class Demo:
         return self.out / "demonstrations.arrow"
 
     def _prepare_folder(self) -> None:
-        """A folder to write in, without the run of an earlier demo."""
+        """A folder to write in, without the run of an earlier demo.
+
+        Raises:
+            QuorumError: if it has files that no demo made, which could be somebody's ledger.
+        """
         if self.out.exists() and not self.out.is_dir():
             raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
+        mark = self.out / MARK
         try:
             self.out.mkdir(parents=True, exist_ok=True)
+            if not mark.exists() and any(self.out.iterdir()):
+                raise QuorumError(
+                    f"{str(self.out)!r} has files that no demo made: give a new folder with --out."
+                )
+            mark.write_text("'quorum demo' made what is here, and replaces it the next time.\n")
             if (self._run / "config.json").exists():
                 shutil.rmtree(self._run)
             self._run.mkdir(exist_ok=True)
