@@ -118,9 +118,9 @@ def default_micro_batch(
 ) -> int:
     """The micro-batch that wastes least, for what is drawn of that many experts.
 
-    What is left over goes into small ones (`StepShape.remainder`), each of which costs a CPU about
-    as much as thirty transitions of padding. So with few transitions an expert it takes the mean
-    of what is drawn, with many only what is nearly always drawn. An accelerator, idle in small
+    What is left over goes into small ones (`StepShape.remainder`). On a CPU each of them costs
+    more than its transitions do, and so does padding: with few transitions an expert the mean of
+    what is drawn was best, with many what is nearly always drawn. An accelerator, idle in small
     ones, takes what is usually drawn in one (two deviations above the mean).
     """
     mean = experts_declared * sampling_rate
