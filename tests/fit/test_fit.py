@@ -173,7 +173,7 @@ def test_two_runs_with_one_seed_are_both_charged_to_a_ledger_that_they_share(
 
 def test_one_log_is_released_from_once_whatever_the_ledger(everyone: Crowd, tmp_path: Path) -> None:
     one, book = named(everyone, "once"), tmp_path / "ledger"
-    Ledger.create(book, epsilon=3 * EPSILON, delta=DELTA)
+    Ledger.create(book, epsilon=3 * EPSILON, delta=3 * DELTA)
     fitted(one, tmp_path / "first", budget=Budget(book))
     for folder, budget in (("second", Budget(book)), ("third", None)):
         with pytest.raises(QuorumError, match="stage 1 runs once"):

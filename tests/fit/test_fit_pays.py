@@ -89,3 +89,21 @@ def test_a_later_run_of_less_delta_than_an_earlier_one_spent_is_certified_at_tha
     assert (first.certificate.delta, later.certificate.delta) == (DELTA, 3 * DELTA)
     assert later.certificate.epsilon <= 3 * EPSILON
     assert Budget(book).certificate(DELTA / 100).epsilon == math.inf
+
+
+def test_more_experts_than_the_demonstrations_declare_cannot_be_counted_on(
+    demonstrations: Demonstrations, tmp_path: Path
+) -> None:
+    assert demonstrations.of_at_least(None) is demonstrations
+    assert demonstrations.of_at_least(20).declared.minimum_experts == 20
+    with pytest.raises(QuorumError, match="minimum_experts is 31, but the demonstrations declare"):
+        fit(
+            demonstrations,
+            None,
+            epsilon=1.0,
+            delta=1e-3,
+            minimum_experts=31,
+            folder=tmp_path / "run",
+            accepted=("one-expert-each",),
+        )
+    assert not (tmp_path / "run").exists()

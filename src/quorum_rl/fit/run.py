@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,7 @@ from quorum_rl.release import (
     release_and_keep,
     save_released,
 )
+from quorum_rl.release.marker import marked_as_trained
 from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
 from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
@@ -114,7 +116,7 @@ def fit(
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
     settings = _settings(options)
-    demonstrations = _declaring(demonstrations, options.get("minimum_experts"))
+    demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
     if isinstance(experts, UnloggedExperts):
         experts = experts_who_acted(experts, demonstrations)
     plan = plan_fit(
@@ -161,7 +163,7 @@ def fit_after_release(
             f"the method {settings.method} does not learn from released data: leave the release "
             "out, or take the method selective."
         )
-    demonstrations = _declaring(demonstrations, options.get("minimum_experts"))
+    demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
     earlier = earlier_release(released, demonstrations, budget)
     plan = plan_training(
         demonstrations.declared,
@@ -225,7 +227,7 @@ def _run(
         )
         released, remaining = first_stage(work, opened, entropy)
         accepted = options.get("accepted", ())
-        _charge_training(work, demonstrations.declared, opened, accepted, entropy)
+        _charge_training(work, demonstrations, opened, accepted, entropy)
         return _finished(work, remaining, released, budget)
 
 
@@ -244,13 +246,6 @@ def _settings(options: FitOptions) -> FitSettings:
 def _learner(options: FitOptions) -> Learner:
     learner = options.get("learner", "cql")
     return get_learner(learner) if isinstance(learner, str) else learner
-
-
-def _declaring(demonstrations: Demonstrations, minimum_experts: int | None) -> Demonstrations:
-    if minimum_experts is None:
-        return demonstrations
-    declared = replace(demonstrations.declared, minimum_experts=minimum_experts)
-    return replace(demonstrations, declared=declared)
 
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
@@ -331,7 +326,7 @@ def _keep_earlier(work: Work, earlier: EarlierRelease) -> None:
 
 def _charge_training(
     work: Work,
-    declared: Declared,
+    demonstrations: Demonstrations,
     opened: Ledger,
     accepted: Sequence[str],
     entropy: Entropy,
@@ -342,23 +337,25 @@ def _charge_training(
         return
     event = plan.private.event(plan.private_steps)
     if not work.charged(opened, event):
-        _charge(work, declared, event, opened, accepted)
+        _charge(work, demonstrations, event, opened, accepted)
     if entropy.reproducible:  # also if the run was interrupted before it could say so
         opened.mark(REPRODUCIBLE_NOISE)
 
 
 def _charge(
-    work: Work, declared: Declared, event: Event, opened: Ledger, accepted: Sequence[str]
+    work: Work, log: Demonstrations, event: Event, opened: Ledger, accepted: Sequence[str]
 ) -> None:
-    plan = work.plan
+    plan, identity = work.plan, log.declared.identity
     held = accepted_assumptions(event, accepted, opened.record.kind, by_making=False)
     facts: dict[str, Any] = {"accepted": list(held)}
     if plan.release is None:
-        facts["whole_log"] = declared.identity
+        facts["whole_log"] = identity
     if plan.settings.mode == "paper":
         epsilon, delta = published_budget(plan)
         facts["published"] = {"epsilon": epsilon, "delta": delta}
-    opened.charge(event, run=work.name, facts=facts)
+    reading_all = marked_as_trained(log.source, identity, opened)
+    with reading_all if plan.release is None else nullcontext():
+        opened.charge(event, run=work.name, facts=facts)
 
 
 def _finished(

@@ -266,6 +266,22 @@ class Demonstrations:
         """A view of some episodes, given as ascending numbers or a mask; no data is copied."""
         return replace(self, episodes=self.episodes.chosen(episodes))
 
+    def of_at_least(self, minimum_experts: int | None) -> "Demonstrations":
+        """The same, declared to be of so many experts at least; as they are if that is None.
+
+        Raises:
+            QuorumError: if fewer were declared before, on which the guarantee would not count.
+        """
+        before = self.declared.minimum_experts
+        if minimum_experts is None:
+            return self
+        if before is not None and minimum_experts > before:
+            raise QuorumError(
+                f"minimum_experts is {minimum_experts}, but the demonstrations declare only "
+                f"{before}: give at most so many."
+            )
+        return replace(self, declared=replace(self.declared, minimum_experts=minimum_experts))
+
     def compacted(self) -> "Demonstrations":
         """The same episodes, one after the other, in columns that hold nothing else.
 
