@@ -10,14 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.exceptions import InvalidSignature
 from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
 from run_folders import USUAL, Making, names
 
+from quorum_rl.budget.checked import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
 from quorum_rl.cli import main
 from quorum_rl.errors import QuorumError
+from quorum_rl.policy import Layer, Policy
 from quorum_rl.publication import check_bundle, publish
 
 
@@ -113,6 +116,28 @@ def test_a_signed_bundle_shows_that_one_key_signed_all_of_it(
     assert "is not signed" in fault(out, public_key=public)
 
 
+def test_a_policy_put_beside_a_signed_certificate_is_not_taken_for_signed(
+    run: Path, out: Path, tmp_path: Path
+) -> None:
+    """Who can write the bundle can leave its signature out, but not that of the certificate."""
+    public = generate_key(tmp_path / "desks.key")
+    sign_file(run / "certificate.json", tmp_path / "desks.key")
+    publish(run, out, key=tmp_path / "desks.key")
+    check_bundle(out, public_key=public)
+    true = Policy.load(out / "policy.safetensors")
+    layer = Layer(np.full((3, 2), 7, np.float32), np.zeros(2, np.float32))
+    Policy(**(vars(true) | {"networks": {"values": (layer,)}})).save(out / "policy.safetensors")
+    content = (out / "policy.safetensors").read_bytes()
+    facts = json.loads((out / "MANIFEST.json").read_text())
+    facts["files"]["policy.safetensors"] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    (out / "MANIFEST.json.sig").unlink()
+    assert "is not signed as a whole" in fault(out, public_key=public)
+
+
 def test_the_certificates_signature_goes_with_it_if_it_is_good(
     run: Path, out: Path, tmp_path: Path
 ) -> None:
@@ -120,8 +145,9 @@ def test_the_certificates_signature_goes_with_it_if_it_is_good(
     signature = sign_file(run / "certificate.json", tmp_path / "desks.key")
     publish(run, out)
     assert names(out) == USUAL | {"certificate.json.sig"}
-    checked = check_bundle(out, public_key=public)
+    checked = check_bundle(out)
     assert [one.what for one in checked.signed] == ["the certificate"]
+    assert check_certificate(out / "certificate.json", public_key=public).signed[0].asked_for
     signature.write_text(signature.read_text().replace(public, "00" * 32))
     assert "one of them was changed" in refusal(run, tmp_path / "second")
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fits import crowd, fitted, named
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ledger_files import (
     BOTH,
+    DELTA,
     FLOOR,
     TRAINING,
     certificate_in,
@@ -31,7 +33,7 @@ from quorum_rl.fit import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.publication import Choices, check_bundle, publish
-from quorum_rl.publication.run import COVERED_REPORT
+from quorum_rl.publication.run import covered_report
 from quorum_rl.release import read_released, save_released
 
 RESEARCH = Choices(research=True)
@@ -224,7 +226,7 @@ def test_links_to_elsewhere_are_refused(run: Path, out: Path, tmp_path: Path, na
     if (run / name).exists():
         (run / name).rename(elsewhere)
     else:
-        elsewhere.write_bytes(COVERED_REPORT)
+        elsewhere.write_bytes(b"<html></html>")
     (run / name).symlink_to(elsewhere)
     assert "is not a plain file" in refusal(run, out)
     (run / name).unlink()
@@ -289,7 +291,11 @@ def test_only_a_report_that_says_it_is_covered_leaves(run: Path, out: Path, tmp_
     made = publish(run, out)
     assert names(out) == USUAL
     assert any("without report.html" in one for one in made.remarks)
-    covered = b"<html>" + COVERED_REPORT + b"</html>"
+    claim = certificate_in((run / "ledger.jsonl").read_bytes(), DELTA)
+    of_another = covered_report(replace(claim, ledger_head="0" * 64))
+    (run / "report.html").write_bytes(b"<html>" + of_another + b"</html>")
+    assert "report.html" not in publish(run, tmp_path / "of another run").files
+    covered = b"<html>" + covered_report(claim) + b"</html>"
     (run / "report.html").write_bytes(covered)
     publish(run, tmp_path / "second")
     assert (tmp_path / "second" / "report.html").read_bytes() == covered

@@ -10,8 +10,9 @@ import pytest
 from reported_runs import COMPARISON, RELEASE, change_json, write_run
 
 from quorum_rl.budget import Ledger, certificate, read_ledger
+from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
-from quorum_rl.publication.run import COVERED_REPORT
+from quorum_rl.publication.run import covered_report
 from quorum_rl.report import write_report
 from quorum_rl.report.facts import Agreement
 from quorum_rl.report.gather import gather
@@ -160,14 +161,28 @@ def test_a_page_with_diagnostics_says_so_and_never_takes_the_published_name(
 
 def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:
     whole = gather(run_folder)
-    assert COVERED_REPORT.decode() not in render(whole)
+    assert "quorum:covered" not in render(whole)
     (run_folder / "comparison.json").unlink()
-    assert COVERED_REPORT.decode() in render(gather(run_folder))
-    assert COVERED_REPORT.decode() not in render(replace(gather(run_folder), agreement=AGREEMENT))
+    said = covered_report(read_certificate(run_folder / "certificate.json")).decode()
+    assert said in render(gather(run_folder))
+    assert "quorum:covered" not in render(replace(gather(run_folder), agreement=AGREEMENT))
 
 
 def test_an_absolute_path_is_not_told(run_folder: Path) -> None:
     assert str(run_folder) not in write_report(run_folder).read_text(encoding="utf-8")
+
+
+def test_neither_is_a_path_that_climbs_out_of_here(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "here" / "below"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "zoes-files").mkdir()
+    moved = run_folder.rename(tmp_path / "zoes-files" / "desks")
+    monkeypatch.chdir(elsewhere)
+    page = write_report(Path("..", "..", "zoes-files", "desks")).read_text(encoding="utf-8")
+    assert moved.name in page
+    assert "zoes-files" not in page
 
 
 def test_percentages_are_rounded_up_and_never_to_all() -> None:

@@ -26,6 +26,9 @@ def check_bundle(
 ) -> Checked:
     """Check a bundle: every file against its manifest, the certificate against the ledger.
 
+    `public_key` must have signed the whole bundle: a certificate that it signed may stand beside
+    any policy that names it.
+
     Raises:
         QuorumError: naming the first thing that is wrong.
     """
@@ -59,8 +62,11 @@ def check_bundle(
         )
     ]
     good: tuple[Signed, ...] = tuple(one for one in signed if one is not None)
-    if public_key is not None and not good:
-        raise QuorumError(f"the bundle {str(folder)!r} is not signed.")
+    if public_key is not None and signed[0] is None:
+        raise QuorumError(
+            f"the bundle {str(folder)!r} is not signed as a whole, so its policy may be anybody's: "
+            f"get one that is, or check its {CERTIFICATE} alone."
+        )
     return Checked(claim, consistency, good, len(listed))
 
 

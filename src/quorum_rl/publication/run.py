@@ -41,9 +41,6 @@ from quorum_rl.publication.words import (
 
 CONFIG: Final = "config.json"  # of a run; it stays there
 
-COVERED_REPORT: Final = b'<meta name="quorum:covered" content="yes">'
-"""A report says by this that all it shows is covered by the certificate."""
-
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[a-z-]+")
 
@@ -105,7 +102,7 @@ def publish(
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
     contents |= _policy_files(_policy_of(run, certificate), remarks)
     contents |= _signature_of(run, certificate)
-    contents |= _report(run, choices, remarks)
+    contents |= _report(run, claim, choices, remarks)
     if not choices.without_ledger:
         _check_may_be_shown(consistency.record)
         contents[LEDGER] = consistency.covered
@@ -283,15 +280,22 @@ def _signature_of(run: Path, certificate: bytes) -> dict[str, bytes]:
     return {name: signature}
 
 
-def _report(run: Path, choices: Choices, remarks: list[str]) -> dict[str, bytes]:
+def covered_report(claim: Certificate) -> bytes:
+    """What a report says to tell that this certificate, and no other, covers all it shows."""
+    return f'<meta name="quorum:covered" content="{claim.ledger_head}">'.encode()
+
+
+def _report(
+    run: Path, claim: Certificate, choices: Choices, remarks: list[str]
+) -> dict[str, bytes]:
     """The report, if it shows nothing but what is covered."""
     if not os.path.lexists(run / REPORT):
         return {}
     content = plain_file(run, REPORT, "no report")
-    if COVERED_REPORT not in content and not choices.research:
+    if covered_report(claim) not in content and not choices.research:
         remarks.append(
-            f"without {REPORT}, which shows more than the certificate covers: make it anew without "
-            "diagnostics and comparisons."
+            f"without {REPORT}, which shows more than this certificate covers: make it anew "
+            "without diagnostics and comparisons."
         )
         return {}
     return {REPORT: content}

@@ -159,8 +159,9 @@ def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _shown_path(folder: Path) -> str:
-    """An absolute path would say whose machine it was."""
-    return folder.name if folder.is_absolute() else folder.as_posix()
+    """An absolute path would say whose machine it was, and so may one that climbs out of here."""
+    climbs = folder.is_absolute() or ".." in folder.parts
+    return folder.resolve().name if climbs else folder.as_posix()
 
 
 def _repeat(folder: Path) -> str:
