@@ -26,6 +26,7 @@ from ledger_files import (
 from quorum_rl.budget import Certificate, consistency
 from quorum_rl.budget.checked import check_certificate
 from quorum_rl.budget.consistency import check_consistent
+from quorum_rl.budget.lines import START, line_of, read_lines
 from quorum_rl.budget.schema import certificate_of
 from quorum_rl.budget.verify import TOLERANCE, independent_epsilon
 from quorum_rl.cli import main
@@ -272,12 +273,28 @@ def test_the_command_says_that_a_ledger_has_gone_on_since(
     assert "not covered" in said
 
 
-@pytest.mark.parametrize("name", ["mode paper", "a pool used twice", "torn research"])
+@pytest.mark.parametrize(
+    "name", ["mode paper", "a pool used twice", "a pool trained on", "torn research"]
+)
 def test_a_certificate_that_agrees_and_guarantees_nothing_is_no_success(
     name: str, files: Callable[..., Path]
 ) -> None:
     with pytest.raises(QuorumError, match="does not hold"):
         check_certificate(files(EXAMPLES[name]))
+
+
+@pytest.mark.parametrize(
+    ("fact", "said"), [("relation", "any two sets of experts at all"), ("kind", "audited")]
+)
+def test_a_ledger_that_promises_what_nobody_accounts_for_is_refused(fact: str, said: str) -> None:
+    """All of its hashes are good: whoever wrote it computed them."""
+    entries = read_lines(EXAMPLES["both"], "").entries
+    content, head = b"", START
+    for entry in (entries[0] | {fact: said}, *entries[1:]):
+        content += line_of(entry, head)
+        head = read_lines(content, "").head
+    with pytest.raises(QuorumError, match="does not account for"):
+        certificate_in(content)
 
 
 def test_marks_and_research_are_said(files: Callable[..., Path]) -> None:

@@ -108,6 +108,9 @@ EXAMPLES: Final = {
     "mode paper": research(charge(PAPER, 1), charge(TRAINING, 1, **PUBLISHED)),
     "mode paper, unfinished": research(charge(PAPER, 1), charge(TRAINING, 1), delta=DELTA),
     "a pool used twice": research(charge(FLOOR, 1), charge(FLOOR, 1), delta=DELTA, epsilon=1.0),
+    "a pool trained on": research(
+        charge(FLOOR, 1), charge(TRAINING, 2, whole_log=pool(1)), delta=DELTA
+    ),
     "research": research(charge(FLOOR, 1), charge(FLOOR, 2)),
     "torn": ledger_of(*BOTH, torn=b'{"entry":{"ent'),
     "torn research": research(charge(TRAINING), delta=DELTA, torn=b"rubbish\n"),

@@ -127,8 +127,8 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
 
     `delta` is where ε is stated: the ledger's own unless given.
 
-    Guarantee: `epsilon` is never less than what was spent, and infinite where a pool was released
-    from more than once or mode `paper` was used, for nobody knows what that cost.
+    Guarantee: `epsilon` is never less than what was spent, and infinite where a pool was used
+    more than once or mode `paper` was used, for nobody knows what that cost.
 
     Raises:
         QuorumError: if neither the ledger nor the caller names a delta.
@@ -227,11 +227,17 @@ def _accepts(charge: Charge, name: str) -> bool:
 
 
 def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
-    """What to say of each release pool that was used more than once."""
+    """What to say of each release pool that was used more than once, by a training included."""
     pools = [charge.pool for charge in record.charges if charge.pool is not None]
     repeated = sorted({pool for pool in pools if pools.count(pool) > 1})
-    return tuple(
+    said = [
         f"the release pool {pool} was used {pools.count(pool)} times: stage 1 is private once per "
         "pool, and what more than one run of it costs is unknown"
         for pool in repeated
-    )
+    ]
+    said += [
+        f"the release pool {pool} was read by a training too: the stages must use different "
+        "trajectories, and what both of the same cost together is unknown"
+        for pool in sorted(record.whole_logs.intersection(pools))
+    ]
+    return tuple(said)

@@ -218,9 +218,7 @@ def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> Non
 def _check_pool(record: LedgerRecord, pool: Json) -> None:
     if not isinstance(pool, str) or not pool:
         raise QuorumError("a release must name its pool: give the identity of its demonstrations.")
-    if record.kind == "production" and any(
-        charge.facts.get("whole_log") == pool for charge in record.charges
-    ):
+    if record.kind == "production" and pool in record.whole_logs:
         raise QuorumError(
             "a training has read all trajectories of these demonstrations, so none is fresh any "
             "more and nothing can be released from them: collect new ones."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from quorum_rl.budget.lines import Json, read_lines
 from quorum_rl.errors import QuorumError
@@ -63,6 +63,12 @@ class LedgerRecord:
     def events(self) -> tuple[Event, ...]:
         return tuple(charge.event for charge in self.charges)
 
+    @property
+    def whole_logs(self) -> frozenset[str]:
+        """The logs of which a training read every trajectory."""
+        logs = (charge.facts.get("whole_log") for charge in self.charges)
+        return frozenset(log for log in logs if isinstance(log, str))
+
     def used_pool(self, pool: str) -> Charge | None:
         """The charge that used this release pool up first, if any did."""
         return next((charge for charge in self.charges if charge.pool == pool), None)
@@ -103,6 +109,11 @@ def record_of(content: bytes, path: Path) -> LedgerRecord:
         raise QuorumError(
             f"the ledger {str(path)!r} has format {header.get('format')}, this version reads "
             f"{FORMAT}: update it."
+        )
+    if header["relation"] != RELATION or header["kind"] not in get_args(Kind):
+        raise QuorumError(
+            f"the ledger {str(path)!r} is of a kind, or promises something, that this version does "
+            "not account for: update it."
         )
     charges, marks = [], []
     for entry in entries:

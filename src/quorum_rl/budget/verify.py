@@ -77,6 +77,8 @@ def verify(
     pools = [charge.pool for charge in record.charges if charge.pool is not None]
     if len(set(pools)) < len(pools):
         reasons.append("a release pool was used more than once")
+    if record.whole_logs.intersection(pools):
+        reasons.append("a training has read the trajectories of a release pool")
     return Verification(found, at, claimed, not reasons, tuple(reasons))
 
 

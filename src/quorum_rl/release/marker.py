@@ -46,7 +46,7 @@ def marked(source: Path | None, identity: str, ledger: Ledger) -> Iterator[None]
         _mark(source, identity, record.identity, RELEASED)
     with _unmarked_if_refused(source, identity, ledger, None if known else RELEASED):
         # After marking: of two who begin at once, at least one sees the other.
-        held = any(charge.facts.get("whole_log") == identity for charge in record.charges)
+        held = identity in record.whole_logs
         if record.kind == "production" and not held and _used(source, identity, TRAINED):
             raise QuorumError(
                 f"a training under another ledger has read all trajectories of {_named(source)}, "
