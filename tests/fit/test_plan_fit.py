@@ -3,16 +3,19 @@
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.fit.stages import LARGEST_NOISE
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_delta, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for
+from quorum_rl.training.gaussian import _normal
 
 SMALL = get_learner("cql", hidden_sizes=(8,))
 LARGE = get_learner("cql")
@@ -324,3 +327,18 @@ def test_what_training_would_refuse_is_refused_by_the_plan(
 def test_a_budget_that_is_none_is_refused(budget: dict[str, Any], says: str) -> None:
     with pytest.raises(QuorumError, match=says):
         planned(**budget)
+
+
+def test_noise_so_little_that_it_ends_within_reach_of_an_expert_is_refused() -> None:
+    """Two whole steps at ε = 50: of noise that ends at 7.5 deviations, every 800th run would show
+    a sum that only one expert explains, and δ says one in a million."""
+    chosen = FitSettings(method="dp-sgd", private_steps=2, sampling_rate=1.0)
+    with pytest.raises(QuorumError, match="its end shows"):
+        planned(chosen, epsilon=50.0, delta=1e-6)
+    assert planned(chosen, epsilon=5.0, delta=1e-6).private_steps == 2
+
+
+def test_the_noise_reaches_as_far_as_the_plan_counts_on() -> None:
+    """Of 64 random bits, all zeros but those of the angle make the largest number."""
+    largest = _normal(jnp.uint32(0), jnp.uint32(0x00FFFFFE))
+    assert LARGEST_NOISE < float(largest) < LARGEST_NOISE + 0.1

@@ -1,8 +1,10 @@
 """What either stage of a fit would be: from settings and declared numbers, and no data."""
 
 import math
+from typing import Final
 
 import jax
+from scipy.special import ndtr
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
@@ -12,6 +14,9 @@ from quorum_rl.privacy import Event, ReleasePlan, plan_release
 from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
 from quorum_rl.privacy.constants import TooLittleBudgetError
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+
+LARGEST_NOISE: Final = 7.5  # in deviations: `training.gaussian.standard_normal` ends there
+UNSEEN: Final = 0.01  # of δ: what may happen beyond that
 
 Cost = tuple[float, float]
 """An ε and a δ."""
@@ -65,7 +70,24 @@ def _pool_limit(settings: FitSettings, declared: Declared) -> int:
 
 
 def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
-    """Calibrate the noise for the steps, or the steps for the noise."""
+    """Calibrate the noise for the steps, or the steps for the noise.
+
+    Raises:
+        QuorumError: if both are open, the cost does not allow them, or the noise ends too soon.
+    """
+    steps, multiplier = _calibrated(settings, cost, beside)
+    # Where an expert moves the sum beyond all noise, nothing but that expert explains it.
+    beyond = steps * settings.sampling_rate * float(ndtr(1 / multiplier - LARGEST_NOISE))
+    if beyond > UNSEEN * cost[1]:
+        raise QuorumError(
+            f"noise of {multiplier:.3g} times an expert's share is so little that its end shows "
+            f"(with probability {beyond:.2g}, at delta = {cost[1]:g}): give a smaller epsilon, a "
+            "larger delta, or more private steps."
+        )
+    return steps, multiplier
+
+
+def _calibrated(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
     epsilon, delta = cost
     rate, steps, multiplier = (
         settings.sampling_rate,
