@@ -72,7 +72,7 @@ def test_on_a_full_disk_nothing_is_charged_and_nothing_is_released(
     said = refused("fit", str(log), str(experts_file), *BUDGET, *SMALL, "--folder",
                    str(small_disk / "run"))  # fmt: skip
     assert "MiB are free" in said
-    assert not (small_disk / "run" / "ledger.jsonl").exists()
+    assert not (small_disk / "run").exists()
     assert not log.with_name(log.name + ".released").exists()
 
 
@@ -242,10 +242,31 @@ def test_numbers_that_make_no_fit_are_refused_at_no_cost(
     said = refused("fit", str(log), str(experts_file), *BUDGET, *SMALL, *numbers, "--folder",
                    str(folder))  # fmt: skip
     assert named in said
-    assert (
-        not (folder / "ledger.jsonl").exists() or not read_ledger(folder / "ledger.jsonl").charges
-    )
+    assert not folder.exists()
     assert not log.with_name(log.name + ".released").exists()
+
+
+def test_a_refused_fit_can_be_mended_and_started_in_the_same_folder(
+    log: Path, experts_file: Path, tmp_path: Path, refused: Refused
+) -> None:
+    """A log that was released from is refused late; what was in the folder before stays."""
+    folder, ledger = tmp_path / "runs" / "run", tmp_path / "ledger"
+    command = ["fit", str(log), str(experts_file), *SMALL, "--least-released", "1", "--folder"]
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    main(["ledger", "create", str(ledger), "--epsilon", "1", "--delta", "1e-3"])
+    refused(*command, str(folder), *BUDGET, "--ledger", str(ledger))
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert not read_ledger(ledger).charges
+    main([*command, str(folder), *BUDGET])
+    assert (folder / "policy.safetensors").exists()
+    charged = (folder / "ledger.jsonl").read_bytes()
+    refused(*command, str(folder), *BUDGET)
+    assert (folder / "ledger.jsonl").read_bytes() == charged
+    again = tmp_path / "again" / "run"
+    said = refused(*command, str(again), *BUDGET)
+    assert "stage 1 runs once" in said
+    assert not again.parent.exists()
 
 
 def test_fewer_experts_than_the_plan_counts_on_are_refused_at_no_cost(

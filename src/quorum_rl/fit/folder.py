@@ -7,6 +7,8 @@ stands. It is readable by its owner only, and deleted when the run is complete.
 import json
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Entropy, jax_key_data
+from quorum_rl.budget import Entropy, Ledger, jax_key_data
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.files import replacing
@@ -24,6 +26,7 @@ from quorum_rl.training.recipe import Run, new_run
 
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
+BEFORE_TRAINING: Final = ("config.json", "config.toml", "ledger.jsonl", "released.parquet")
 
 
 class RunFolder:
@@ -35,6 +38,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and not path.is_dir():
+            raise QuorumError(f"{str(path)!r} is a file: choose another folder.")
+        self._made = [one for one in (path, *path.parents) if not one.exists()]
+        self._found = {one.name for one in path.iterdir()} if path.exists() else set[str]()
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
@@ -172,6 +179,42 @@ class RunFolder:
     def finish(self) -> None:
         """Delete what was secret: nobody can take the noise off any more."""
         shutil.rmtree(self.private)
+
+    @contextmanager
+    def unless_refused(self, ledger: Path) -> Iterator[None]:
+        """Leave the folder as it was found if the run is refused before it has paid anything.
+
+        So whoever was refused can mend anything about the run and start it in the same folder.
+        """
+        try:
+            yield
+        except QuorumError:
+            self._withdraw(ledger)
+            raise
+
+    def _withdraw(self, ledger: Path) -> None:
+        begun = "config.json" in self._found or (self.private / "standing.safetensors").exists()
+        if begun or self._has_paid(ledger):
+            return
+        if "private" not in self._found:
+            shutil.rmtree(self.private, ignore_errors=True)
+        for name in BEFORE_TRAINING:
+            if name not in self._found:
+                (self.path / name).unlink(missing_ok=True)
+        for folder in self._made:
+            with suppress(OSError):  # somebody else's files are in it
+                folder.rmdir()
+
+    def _has_paid(self, ledger: Path) -> bool:
+        """Whether the ledger holds a charge of this run, or cannot tell."""
+        if not (ledger.exists() and (self.private / "name").exists()):
+            return False
+        try:
+            with Ledger.open(ledger) as opened:
+                record = opened.record
+        except QuorumError:  # such as another process that is starting this very run
+            return True
+        return record.torn or any(charge.run == self.name() for charge in record.charges)
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:

@@ -203,32 +203,33 @@ def _run(
     report(plan.describe())
     _check_policy(plan, demonstrations.declared)
     place = RunFolder(Path(options.get("folder", "runs/fit")))
-    if place.policy.exists():
-        place.finish()  # in case that alone was interrupted
-        raise QuorumError(f"{str(place.path)!r} holds a finished run: choose another folder.")
-    place.settle(_configuration(plan, demonstrations, seed))
-    command = options.get("command")
-    if command is not None:
-        place.write("config.toml", command)
-    place.check_room(_bytes_to_write(plan, demonstrations))
-    entropy = OsEntropy() if seed is None else SeededEntropy(seed)
-    work = Work(place, plan, place.keys(entropy), report, options.get("progress"))
-    if plan.settings.method == "non-private":
-        if budget is not None:
-            with Ledger.open(budget.ledger) as opened:
-                opened.mark(LOOKED)
-        return _finished(work, demonstrations, None, None)
-    if budget is None:
-        budget = _own_budget(work)
-    with Ledger.open(budget.ledger) as opened:
-        # Both stages or none: a release whose training cannot be paid would use up its pool.
-        opened.check_affordable(
-            [one for one in plan.events if one not in paid and not work.charged(opened, one)]
-        )
-        released, remaining = first_stage(work, opened, entropy)
-        accepted = options.get("accepted", ())
-        _charge_training(work, demonstrations, opened, accepted, entropy)
-        return _finished(work, remaining, released, budget)
+    with place.unless_refused(place.ledger if budget is None else budget.ledger):
+        if place.policy.exists():
+            place.finish()  # in case that alone was interrupted
+            raise QuorumError(f"{str(place.path)!r} holds a finished run: choose another folder.")
+        place.settle(_configuration(plan, demonstrations, seed))
+        command = options.get("command")
+        if command is not None:
+            place.write("config.toml", command)
+        place.check_room(_bytes_to_write(plan, demonstrations))
+        entropy = OsEntropy() if seed is None else SeededEntropy(seed)
+        work = Work(place, plan, place.keys(entropy), report, options.get("progress"))
+        if plan.settings.method == "non-private":
+            if budget is not None:
+                with Ledger.open(budget.ledger) as opened:
+                    opened.mark(LOOKED)
+            return _finished(work, demonstrations, None, None)
+        if budget is None:
+            budget = _own_budget(work)
+        with Ledger.open(budget.ledger) as opened:
+            # Both stages or none: a release whose training cannot be paid would use up its pool.
+            opened.check_affordable(
+                [one for one in plan.events if one not in paid and not work.charged(opened, one)]
+            )
+            released, remaining = first_stage(work, opened, entropy)
+            accepted = options.get("accepted", ())
+            _charge_training(work, demonstrations, opened, accepted, entropy)
+            return _finished(work, remaining, released, budget)
 
 
 def _settings(options: FitOptions) -> FitSettings:
