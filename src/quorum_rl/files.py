@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Files: asking for one that is there, and writing so that a reader never sees half of one."""
 
 import os
 import tempfile
@@ -7,6 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorum_rl.errors import QuorumError
+
+
+def require_file(path: str | Path, what: str) -> None:
+    """Fail unless there is a file; `what` is what it should hold.
+
+    Raises:
+        QuorumError: naming the path.
+    """
+    if Path(path).is_dir():
+        raise QuorumError(f"{what} {str(path)!r}: this is a folder, give a file.")
+    if not Path(path).is_file():
+        raise QuorumError(f"{what} {str(path)!r}: there is no such file.")
 
 
 @contextmanager

@@ -151,7 +151,9 @@ def test_an_interrupted_download_of_logs_is_recognised(
 ) -> None:
     cut_short(table, share)
     said = refused("demos", "import", str(table), "--out", str(tmp_path / "own.arrow"), *DECLARED)
-    assert "is not a readable Parquet file" in said
+    assert "is not a whole Parquet file" in said
+    assert said.count(". ") == 0
+    assert ".." not in said
     assert not (tmp_path / "own.arrow").exists()
 
 

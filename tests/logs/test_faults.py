@@ -245,9 +245,11 @@ def test_files_that_are_not_there_or_not_what_they_say_are_refused(tmp_path: Pat
         open_demonstrations(tmp_path / "nothing.arrow")
     with pytest.raises(QuorumError, match=r"log\.arrow' cannot be opened"):
         open_demonstrations(tmp_path / "log.arrow")
+    with pytest.raises(QuorumError, match=r"': this is a folder, give a file\.$"):
+        open_demonstrations(tmp_path)
     with pytest.raises(QuorumError, match=r"nothing\.csv': there is no such file"):
         read_table(tmp_path / "nothing.csv", DECLARED)
-    with pytest.raises(QuorumError, match="is not a readable Parquet file"):
+    with pytest.raises(QuorumError, match="is not a whole Parquet file"):
         read_table(tmp_path / "log.parquet", DECLARED)
     with pytest.raises(QuorumError, match=r"log\.csv'"):
         read_table(tmp_path / "log.csv", DECLARED)
@@ -268,7 +270,7 @@ def test_a_parquet_file_is_no_native_file_and_csv_does_not_say_what_is_declared(
 ) -> None:
     write_table(log, tmp_path / "log.parquet")
     write_table(log, tmp_path / "log.csv")
-    with pytest.raises(QuorumError, match="import a table with read_table"):
+    with pytest.raises(QuorumError, match="import a table with 'quorum demos import'"):
         open_demonstrations(tmp_path / "log.parquet")
     with pytest.raises(QuorumError, match=r"does not say what is declared: give .* horizon, and"):
         read_table(tmp_path / "log.csv")

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
 
 VERSION = 1
@@ -60,8 +60,7 @@ def open_demonstrations(path: str | Path) -> Demonstrations:
     Raises:
         QuorumError: if the file is not there, is damaged or is not one that Quorum wrote.
     """
-    if not Path(path).is_file():
-        raise QuorumError(f"demonstrations {str(path)!r}: there is no such file.")
+    require_file(path, "demonstrations")
     try:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
@@ -117,7 +116,7 @@ def _lists(offsets: Any, values: Any) -> Any:
 def _not_ours(path: str | Path, why: str) -> QuorumError:
     return QuorumError(
         f"demonstrations {str(path)!r} cannot be opened ({why}): give a file that Quorum wrote, "
-        "or import a table with read_table."
+        "or import a table with 'quorum demos import' (in Python, read_table)."
     )
 
 

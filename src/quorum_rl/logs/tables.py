@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from quorum_rl.errors import QuorumError, unknown_name
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
 from quorum_rl.logs.embedded import settled
 from quorum_rl.logs.native import METADATA_KEY, declared_to_json
@@ -76,8 +76,7 @@ def read_table(
         QuorumError: naming the file, the data row (counted from 1) and the fix.
     """
     file = Path(path)
-    if not file.is_file():
-        raise QuorumError(f"table {str(path)!r}: there is no such file.")
+    require_file(file, "table")
     table = _read_parquet(file) if _is_parquet(file) else _read_csv(file, columns)
     embedded = (table.schema.metadata or {}).get(METADATA_KEY)
     known = settled(declared, embedded, repr(str(file)))
@@ -289,7 +288,10 @@ def _read_parquet(file: Path) -> Any:
     try:
         return pa.parquet.read_table(str(file))
     except (pa.ArrowException, OSError) as error:
-        raise QuorumError(f"{str(file)!r} is not a readable Parquet file: {error}.") from error
+        why = str(error).partition(". ")[0]
+        raise QuorumError(
+            f"{str(file)!r} is not a whole Parquet file ({why}): get it anew."
+        ) from error
 
 
 def _read_csv(file: Path, columns: TableColumns) -> Any:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, require_file
 from quorum_rl.policy.networks import Floats, Layer, Network
 
 FORMAT: Final = 1
@@ -56,8 +56,7 @@ def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
     Raises:
         QuorumError: if the file is not there, holds no policy, is damaged or of a newer format.
     """
-    if not Path(path).is_file():
-        raise QuorumError(f"policy {str(path)!r}: there is no such file.")
+    require_file(path, "policy")
     try:
         with safe_open(str(path), "numpy") as file:
             text = (file.metadata() or {}).get(HEADER_KEY)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, require_file
 from quorum_rl.types import Released, Transition
 
 METADATA_KEY: Final = b"quorum_rl.released"
@@ -68,8 +68,7 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
     Raises:
         QuorumError: as `read_released`.
     """
-    if not Path(path).is_file():
-        raise QuorumError(f"released prefixes {str(path)!r}: there is no such file.")
+    require_file(path, "released prefixes")
     try:
         table = pq.read_table(path, page_checksum_verification=True)
         about = json.loads((table.schema.metadata or {})[METADATA_KEY])

@@ -283,7 +283,7 @@ def _switch(
     )
     # With its domain fixed, the legend keeps the entries that are clicked away.
     scale = alt.Scale(domain=list(names), range=list(colours))
-    legend = alt.Legend(orient="top", title=None, columns=2 if len(names) > 3 else 3)
+    legend = alt.Legend(orient="top", title=None, columns=2)  # a phone has no room for 3
     return chosen, alt.Color(f"{field}:N", scale=scale, legend=legend)
 
 
