@@ -1,5 +1,6 @@
 """No expert counts more than it may, and otherwise the clipped sum is what it says."""
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
@@ -222,6 +223,20 @@ def test_transitions_of_mixed_magnitudes_count_no_more(per_expert: int) -> None:
         assert (np.linalg.norm(counts, axis=1) <= np.asarray(clip_norms, np.float64)).all()
 
 
+@pytest.mark.parametrize("width", [512, 4096])
+def test_wide_layers_whose_small_terms_are_rounded_away_count_no_more(width: int) -> None:
+    """Added one by one to a 1, squares of 2**-12.5 vanish, and many of them are not nothing."""
+    learner = Cql(hidden_sizes=(4,))
+    state = jnp.full((1, 2, width), 2.0**-12.5).at[:, :, 0].set(1.0)
+    ends = jnp.zeros((1, 2), bool)
+    batch = Transition(state, ends.astype(int), jnp.full((1, 2), 1e3), state, ends, ends)
+    params = learner.init(jax.random.key(0), width, 4)
+    target = learner.init_target(params)
+    made = clipped_sum(learner, params, target, batch, jnp.ones(1, bool), keys_for(batch), 1.0)
+    norm = math.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in jax.tree.leaves(made)))
+    assert 0.999 < norm <= 1.0
+
+
 def extreme_case(value: float, params_scale: float, clip_norm: float) -> Case:
     """Four equal transitions whose observations hold one value."""
     state = np.full((4, 3), value, np.float32)
@@ -326,4 +341,5 @@ def test_what_rounding_leaves_of_gradients_that_cancel_is_clipped_as_well(
 ) -> None:
     assert (counts_of_cancelling_gradients(1.0) <= 1).all()
     monkeypatch.setattr(clipping, "CANCELLING", 0.0)
+    monkeypatch.setattr(clipping, "ROUNDING_OF_A_TERM", 0.0)
     assert (counts_of_cancelling_gradients(1.0) > 1).any()

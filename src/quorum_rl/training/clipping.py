@@ -32,9 +32,11 @@ Array = jax.Array
 # Gradients are clipped a little below the norm asked for: room for the rounding of float32 in the
 # norm, in the sum and in the noise's scale.
 ROUNDING = 1e-6
-# A sum of k products may cancel, and its rounding does not. Such norms count as larger by this
-# share of what they would be without cancelling, so that what rounding leaves is clipped too.
+# A sum of k products may cancel, and its rounding does not, nor that within each product. Such norms
+# count as larger by a share of what they would be without cancelling, so that what rounding leaves
+# is clipped too. A product of n terms is summed in four parts at least, so n/4 roundings in a row.
 CANCELLING = 1e-6
+ROUNDING_OF_A_TERM = 2.0**-24 / 4
 # Squares below the smallest float32 may vanish, each by itself. So that what is left is not taken
 # for the whole, norms count as larger by all that may be lost, and squares of scaled gradients by
 # a number that such losses are nothing beside.
@@ -159,7 +161,8 @@ class _Factors(NamedTuple):
         products = inputs / by_inputs[:, None, None] ** 2 * (errors / by_errors[:, None, None] ** 2)
         squares = products.sum(axis=(1, 2)).clip(0)
         if per_expert > 1:
-            squares += CANCELLING * jnp.square(jnp.sqrt(_diagonal(products)).sum(axis=1))
+            share = CANCELLING + (self.inputs.shape[2] + outputs) * ROUNDING_OF_A_TERM
+            squares += share * jnp.square(jnp.sqrt(_diagonal(products)).sum(axis=1))
         squares += 4 * per_expert**2 * lost / by_errors**2 + VANISHING
         return _Norms(by_inputs, by_errors, squares)
 
