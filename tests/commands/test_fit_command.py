@@ -107,7 +107,9 @@ def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
     said = capsys.readouterr().err
     assert "stopped after 250 of 501 steps" in said
     command = said.rpartition("Go on with: quorum ")[2].split()
+    main(["report", str(folder)])
     main(command)
+    assert not (folder / "report.html").exists()  # it said that the run was not finished
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
     whole = tmp_path / "whole"
     main(["fit", str(log), *BUDGET, *SMALL, *steps, "--folder", str(whole)])

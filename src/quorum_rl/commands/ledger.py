@@ -114,7 +114,7 @@ class ShowCertificate:
     """
 
     file: CertificateFile
-    """A certificate, or a ledger."""
+    """A certificate, the folder of a run or of a bundle, or a ledger."""
     delta: float | None = None
     """For a ledger: state epsilon at this delta; its own unless given."""
     json: bool = False
@@ -128,7 +128,7 @@ class ShowCertificate:
             made = certificate(read_ledger(self.file), delta=self.delta)
         else:
             _refuse_delta(self.delta)
-            made = read_certificate(self.file)
+            made = read_certificate(_certificate_file(self.file))
         if self.json:
             print(made.to_json())
             return
@@ -185,8 +185,9 @@ class VerifyCertificate:
         else:
             from quorum_rl.budget.checked import check_certificate
 
-            path = self.file / "certificate.json" if self.file.is_dir() else self.file
-            checked = check_certificate(path, ledger=self.ledger, public_key=self.public_key)
+            checked = check_certificate(
+                _certificate_file(self.file), ledger=self.ledger, public_key=self.public_key
+            )
         show_checked(checked, as_json=self.json)
 
     def _check_ledger(self) -> None:
@@ -276,8 +277,14 @@ def _is_ledger(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(9) == b'{"entry":'
+    except FileNotFoundError:
+        raise QuorumError(f"there is no certificate and no ledger at {str(path)!r}.") from None
     except OSError:
         return True  # whose reader says what is wrong
+
+
+def _certificate_file(path: Path) -> Path:
+    return path / "certificate.json" if path.is_dir() else path
 
 
 def _refuse_delta(delta: float | None) -> None:

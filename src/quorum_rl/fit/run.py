@@ -374,6 +374,7 @@ def _finished(
     policy = policy_of(plan.learner, params, world=remaining.declared.world, certificate=digest)
     if find_spec("onnx") is not None:
         policy.to_onnx(place.path / "policy.onnx")
+    (place.path / "report.html").unlink(missing_ok=True)  # of the run while it was unfinished
     policy.save(place.policy)
     place.finish()
     return Fitted(plan, params, policy, released, made, place.path)
