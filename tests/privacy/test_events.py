@@ -72,6 +72,8 @@ def test_what_this_version_does_not_know_is_refused(facts: dict[str, Any]) -> No
         ({"prefix_cap": 0}, "prefix cap is 0"),
         ({"iterations": 0}, "iterations is 0"),
         ({"iterations": 2.5}, "iterations is 2.5"),
+        ({"iterations": 10**9}, "at most 1,000,000"),
+        ({"pool_size": 5 * 10**7}, "at most 1,000,000"),
         ({"lattice_bits": 0}, "lattice bits is 0"),
         ({"pool_size": -1}, "pool size is -1"),
         ({"p_min": 0.6}, "p min is 0.6"),
@@ -103,6 +105,8 @@ def test_a_release_with_a_bad_value_is_refused_by_name(
         ({"noise_multiplier": float("nan")}, "noise multiplier is nan"),
         ({"steps": 0}, "steps is 0"),
         ({"steps": 1.5}, "steps is 1.5"),
+        ({"steps": 10**15}, "from 1 to 10,000,000"),
+        ({"noise_multiplier": 1e-300}, "from 0.02 to 1e"),
     ],
 )
 def test_a_training_with_a_bad_value_is_refused_by_name(

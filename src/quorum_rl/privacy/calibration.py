@@ -12,11 +12,16 @@ from scipy.stats import norm
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import one_step_spread, total_delta
-from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
+from quorum_rl.privacy.events import (
+    LEAST_NOISE,
+    MOST_NOISE,
+    MOST_STEPS,
+    Event,
+    ReleaseEvent,
+    TrainingEvent,
+)
 
 PRECISION: Final = 1e-4  # relative, of what is calibrated
-MOST_STEPS: Final = 10**8
-MOST_NOISE: Final = 1e6
 
 
 def noise_multiplier_for(
@@ -35,13 +40,13 @@ def noise_multiplier_for(
     _check_left(beside, epsilon, delta)
 
     def excess(log_multiplier: float) -> float:
-        multiplier = math.exp(log_multiplier)
+        multiplier = _noise(log_multiplier)
         event = TrainingEvent(sampling_rate=sampling_rate, noise_multiplier=multiplier, steps=steps)
         return _log_ratio(total_delta([*beside, event], epsilon), delta)
 
     spread = _gaussian_spread(epsilon, delta) / math.sqrt(steps) / sampling_rate
     guess = -0.5 * math.log(math.log1p(spread**2))
-    found = _crossing(excess, guess, math.log(1e-3), math.log(MOST_NOISE))
+    found = _crossing(excess, guess, math.log(LEAST_NOISE), math.log(MOST_NOISE))
     if found is None:
         raise QuorumError(
             f"even a noise multiplier of {MOST_NOISE:g} is too little for {steps} steps within "
@@ -49,7 +54,12 @@ def noise_multiplier_for(
         )
     while excess(found) > 0:
         found += PRECISION
-    return math.exp(found)
+    return _noise(found)
+
+
+def _noise(log_multiplier: float) -> float:
+    """The logarithm undone, whose rounding must not leave the range."""
+    return min(max(math.exp(log_multiplier), LEAST_NOISE), MOST_NOISE)
 
 
 def steps_for(

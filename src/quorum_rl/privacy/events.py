@@ -12,6 +12,11 @@ from quorum_rl.errors import QuorumError
 Mode = Literal["tight", "paper"]
 
 LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
+# Beyond these an account would take hours or all memory, also that of a ledger from somebody else.
+MOST_STEPS: Final = 10_000_000
+MOST_DRAWS: Final = 1_000_000
+LEAST_NOISE, MOST_NOISE = 0.02, 1e6
+_NOISE_RANGE: Final = f"a number from {LEAST_NOISE:g} to {MOST_NOISE:g}"
 
 
 def largest_probability(actions: int, p_min: float) -> float:
@@ -60,6 +65,8 @@ class ReleaseEvent:
             _check(self, name, getattr(self, name) >= 2, "at least 2")
         for name in ("horizon", "prefix_cap", "iterations", "lattice_bits"):
             _check(self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("iterations", "pool_size"):
+            _check(self, name, getattr(self, name) <= MOST_DRAWS, f"at most {MOST_DRAWS:,}")
         _check(self, "lattice_bits", self.lattice_bits <= 32, "at most 32: products have 64 bits")
         _check(self, "pool_size", self.pool_size >= 0, "0 or more")
         _check(self, "p_min", 0 <= self.p_min * self.actions <= 1, "between 0 and 1/actions")
@@ -108,9 +115,9 @@ class TrainingEvent:
     def __post_init__(self) -> None:
         _check(self, "sampling_rate", 0 < self.sampling_rate <= 1, "above 0 and at most 1")
         multiplier = self.noise_multiplier
-        _check(self, "noise_multiplier", 0 < multiplier < float("inf"), "a positive number")
+        _check(self, "noise_multiplier", LEAST_NOISE <= multiplier <= MOST_NOISE, _NOISE_RANGE)
         _check(self, "steps", isinstance(self.steps, int), "a whole number")
-        _check(self, "steps", self.steps >= 1, "at least 1")
+        _check(self, "steps", 1 <= self.steps <= MOST_STEPS, f"from 1 to {MOST_STEPS:,}")
 
 
 Event: TypeAlias = ReleaseEvent | TrainingEvent

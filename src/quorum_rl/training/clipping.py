@@ -32,9 +32,10 @@ Array = jax.Array
 # Gradients are clipped a little below the norm asked for: room for the rounding of float32 in the
 # norm, in the sum and in the noise's scale.
 ROUNDING = 1e-6
-# A sum of k products may cancel, and its rounding does not, nor that within each product. Such norms
-# count as larger by a share of what they would be without cancelling, so that what rounding leaves
-# is clipped too. A product of n terms is summed in four parts at least, so n/4 roundings in a row.
+# A sum of k products may cancel, and its rounding does not, nor that within each product. Such
+# norms count as larger by a share of what they would be without cancelling, so that what rounding
+# leaves is clipped too. A product of n terms is summed in four parts at least: n/4 roundings in a
+# row.
 CANCELLING = 1e-6
 ROUNDING_OF_A_TERM = 2.0**-24 / 4
 # Squares below the smallest float32 may vanish, each by itself. So that what is left is not taken
