@@ -1,6 +1,7 @@
 """What a fit pays for: every run its own steps, whatever its seed."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -89,6 +90,21 @@ def test_a_later_run_of_less_delta_than_an_earlier_one_spent_is_certified_at_tha
     assert (first.certificate.delta, later.certificate.delta) == (DELTA, 3 * DELTA)
     assert later.certificate.epsilon <= 3 * EPSILON
     assert Budget(book).certificate(DELTA / 100).epsilon == math.inf
+
+
+def test_a_log_of_fewer_experts_than_are_declared_is_refused_for_nothing_would_be_guaranteed(
+    demonstrations: Demonstrations,
+) -> None:
+    known = demonstrations.expert_count
+    everyone = replace(
+        demonstrations, declared=replace(demonstrations.declared, minimum_experts=None)
+    )
+    assert everyone.of_at_least(known).declared.minimum_experts == known
+    with pytest.raises(QuorumError, match=f"of fewer experts than the {known + 1} that are"):
+        everyone.of_at_least(known + 1)
+    fewer = demonstrations.select(demonstrations.episodes.expert < 3)
+    with pytest.raises(QuorumError, match="of fewer experts than"):
+        fewer.of_at_least(None)
 
 
 def test_more_experts_than_the_demonstrations_declare_cannot_be_counted_on(

@@ -194,7 +194,7 @@ class Import:
                 for name, given in self.columns.items()
             }
             demonstrations = read_table(Path(self.source), declared, columns_named(named))
-        save_demonstrations(demonstrations, self.out)
+        save_demonstrations(demonstrations.of_at_least(self.minimum_experts), self.out)
         console().print(f"imported: {self.out}")
 
 

@@ -273,6 +273,10 @@ def _own_budget(work: Work) -> Budget:
     path = work.place.ledger
     if path.exists():
         return Budget.open(path)
+    work.report(
+        f"a new ledger for these experts: {path}; whatever is learned from them later must be "
+        "charged to the same one"
+    )
     return Budget.create(path, epsilon=work.plan.epsilon, delta=work.plan.delta)
 
 

@@ -267,19 +267,26 @@ class Demonstrations:
         return replace(self, episodes=self.episodes.chosen(episodes))
 
     def of_at_least(self, minimum_experts: int | None) -> "Demonstrations":
-        """The same, declared to be of so many experts at least; as they are if that is None.
+        """The same, declared to be of so many experts at least; as before if that is None.
 
         Raises:
-            QuorumError: if fewer were declared before, on which the guarantee would not count.
+            QuorumError: if fewer were declared before, or there are fewer. The guarantee is one for
+                sets of at least so many, all of which pass, so a refusal tells nothing of those.
         """
         before = self.declared.minimum_experts
-        if minimum_experts is None:
-            return self
-        if before is not None and minimum_experts > before:
+        if minimum_experts is not None and before is not None and minimum_experts > before:
             raise QuorumError(
                 f"minimum_experts is {minimum_experts}, but the demonstrations declare only "
                 f"{before}: give at most so many."
             )
+        least = before if minimum_experts is None else minimum_experts
+        if least is not None and self.expert_count < least:
+            raise QuorumError(
+                f"the demonstrations are of fewer experts than the {least} that are declared, so "
+                "nothing would be guaranteed: declare fewer."
+            )
+        if minimum_experts is None:
+            return self
         return replace(self, declared=replace(self.declared, minimum_experts=minimum_experts))
 
     def compacted(self) -> "Demonstrations":
