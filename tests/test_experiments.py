@@ -21,7 +21,7 @@ from quorum_rl.types import Released, Transition
 
 EXPERTS = 200
 PRIVATE = FitSettings(
-    method="dp-sgd", private_steps=3, transitions_per_expert=2, falling_rates=False
+    method="dp-sgd", private_steps=60, transitions_per_expert=2, falling_rates=False
 )
 SELECTIVE = replace(PRIVATE, method="selective", batch_size=8)
 METHODS = [

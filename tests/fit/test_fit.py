@@ -104,7 +104,8 @@ def test_the_plan_is_told_before_anything_is_charged_and_steps_while_they_are_ta
     made = fitted(named(everyone, "told"), folder, report=report, progress=progress)
     assert told[0] == made.plan.describe()
     assert made.released is not None
-    assert f"released: {len(made.released)} prefixes" in told[1]
+    assert "a new ledger for these experts" in told[1]
+    assert f"released: {len(made.released)} prefixes" in told[2]
     assert steps == [(0, 20), (20, 20)]
 
 
@@ -179,7 +180,7 @@ def test_one_log_is_released_from_once_whatever_the_ledger(everyone: Crowd, tmp_
         with pytest.raises(QuorumError, match="stage 1 runs once"):
             fitted(one, tmp_path / folder, budget=budget)
     assert len(read_ledger(book).charges) == 2
-    assert not read_ledger(tmp_path / "third" / "ledger.jsonl").charges
+    assert not (tmp_path / "third").exists()
 
 
 def test_a_missing_assumption_costs_nothing_and_the_same_folder_goes_on_with_it(
@@ -188,7 +189,7 @@ def test_a_missing_assumption_costs_nothing_and_the_same_folder_goes_on_with_it(
     one = named(everyone, "assumptions")
     with pytest.raises(QuorumError, match="accept by name"):
         fitted(one, tmp_path / "run", accepted=())
-    assert not read_ledger(tmp_path / "run" / "ledger.jsonl").charges
+    assert not (tmp_path / "run").exists()
     fitted(one, tmp_path / "run")
     assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 2
 
