@@ -92,7 +92,7 @@ class Release:
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.release import release
 
-        demonstrations = open_demonstrations(self.demonstrations)
+        demonstrations = open_demonstrations(self.demonstrations).of_at_least(None)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
         with timed_bar(console(stderr=self.json), "counting") as update:
 
