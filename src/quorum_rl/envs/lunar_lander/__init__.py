@@ -1,4 +1,4 @@
-"""LunarLander; read `geometry`, `joints`, `touching`, `contacts`, `solver`, `world` in that order."""
+"""LunarLander, to be read in the order geometry, joints, touching, contacts, solver, world."""
 
 from quorum_rl.envs.lunar_lander.world import LunarLander, LunarLanderParams, LunarLanderState
 

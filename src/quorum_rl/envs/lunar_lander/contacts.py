@@ -146,15 +146,11 @@ class PreparedContact(NamedTuple):
 def prepared(leg: Pose, now: Touch) -> PreparedContact:
     turned = rotation(leg.angle)
     normal = where(now.on_ground, now.normal, -turned.turn(now.normal))
+    carrier = where(now.on_ground, now.origin, leg.centre + turned.turn(now.origin))
     arms = []
     for point in now.points:
-        # Half-way between the point and the side that carries it.
-        placed = leg.centre + turned.turn(point)
-        above = dot(placed - now.origin, normal)
-        beneath = dot(leg.centre + turned.turn(now.origin) - point, normal)
-        halfway = where(
-            now.on_ground, placed - 0.5 * above * normal, point + 0.5 * beneath * normal
-        )
+        placed = where(now.on_ground, leg.centre + turned.turn(point), point)
+        halfway = placed - 0.5 * dot(placed - carrier, normal) * normal
         arms.append(halfway - leg.centre)
     one, two = cross(arms[0], normal), cross(arms[1], normal)
     k_11 = LEG.inverse_mass + LEG.inverse_inertia * one * one
