@@ -118,16 +118,11 @@ def begun_and_ended(now: Contacts, last: Contacts) -> tuple[Array, Array]:
     """Whether any contact of the leg has just begun, and whether any has ended."""
 
     def missing(contact: Contact, among: Contacts) -> Array:
-        there = jnp.bool_(False)
-        for other in among:
-            there |= (other.edge == contact.edge) & (other.count > 0)
-        return (contact.count > 0) & ~there
+        there = [(other.edge == contact.edge) & (other.count > 0) for other in among]
+        return (contact.count > 0) & ~jnp.stack(there).any()
 
-    begun, ended = jnp.bool_(False), jnp.bool_(False)
-    for contact in now:
-        begun |= missing(contact, last)
-    for contact in last:
-        ended |= missing(contact, now)
+    begun = jnp.stack([missing(contact, last) for contact in now]).any()
+    ended = jnp.stack([missing(contact, now) for contact in last]).any()
     return begun, ended
 
 
