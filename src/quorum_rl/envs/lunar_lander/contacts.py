@@ -126,6 +126,15 @@ def begun_and_ended(now: Contacts, last: Contacts) -> tuple[Array, Array]:
     return begun, ended
 
 
+def with_impulses(known: Contacts, impulses: tuple[ContactImpulse, ...]) -> Contacts:
+    """The contacts with new impulses; those past the last impulse stay as they are."""
+    changed = tuple(
+        Contact(contact.edge, contact.count, contact.names, impulse)
+        for contact, impulse in zip(known, impulses, strict=False)
+    )
+    return changed + known[len(changed) :]
+
+
 class PreparedContact(NamedTuple):
     """What stays the same while velocities are solved; masses are zero where nothing touches."""
 

@@ -43,13 +43,18 @@ class Leg:
     touches: Array  # what Gymnasium's contact listener last said
 
 
-class Solved(NamedTuple):
-    """The bodies after a step."""
+@pytree
+class Lander:
+    """All three bodies."""
 
     hull: Body
     legs: tuple[Leg, Leg]
-    hull_touched: Array
+    crashed: Array  # whether the hull has ever touched the ground
     asleep: Array
+
+
+Touches = tuple[tuple[Touch, ...], tuple[Touch, ...]]  # of both legs
+NO_TOUCHES: Final[Touches] = ((), ())
 
 
 class Passes(NamedTuple):
@@ -77,25 +82,34 @@ class _Placed(NamedTuple):
     corrections: Array
 
 
-def stepped(
-    hull: Body,
-    legs: tuple[Leg, Leg],
-    ground: Array,
+def collided(lander: Lander, ground: Array) -> tuple[Lander, Touches]:
+    """Where the bodies touch the ground now: first of all things in a step."""
+    found = [contacts.found(leg.body.pose, ground, leg.contacts) for leg in lander.legs]
+
+    def leg_after(leg: Leg, now: Contacts) -> Leg:
+        flag = _flag(leg.touches, *contacts.begun_and_ended(now, leg.contacts))
+        return Leg(leg.body, leg.hinge, now, flag)
+
+    after = Lander(
+        hull=lander.hull,
+        legs=(leg_after(lander.legs[0], found[0][0]), leg_after(lander.legs[1], found[1][0])),
+        crashed=lander.crashed | contacts.hull_touches(lander.hull.pose, ground),
+        asleep=lander.asleep,
+    )
+    return after, (found[0][1], found[1][1])
+
+
+def solved(
+    lander: Lander,
+    touches: Touches,
     force: Vec,
     torque: Array,
     gravity: Array | float,
     passes: Passes,
-) -> Solved:
+) -> Lander:
     """One step of `TIME_STEP`; `force` and `torque` act on the hull's centre of mass."""
-    hull_touched = contacts.hull_touches(hull.pose, ground)
-    both = [contacts.found(leg.body.pose, ground, leg.contacts) for leg in legs]
-    touches = (both[0][1], both[1][1])
-    flags = [
-        _flag(leg.touches, *contacts.begun_and_ended(now, leg.contacts))
-        for leg, (now, _) in zip(legs, both, strict=True)
-    ]
-
-    fall = Vec(jnp.float32(0), -jnp.float32(gravity))
+    hull, legs = lander.hull, lander.legs
+    fall = Vec(jnp.float32(0), -jnp.asarray(gravity, jnp.float32))
     start = _Moving(
         hull=Motion(
             hull.motion.velocity + TIME_STEP * (fall + HULL.inverse_mass * force),
@@ -103,10 +117,7 @@ def stepped(
         ),
         legs=(_fallen(legs[0].body.motion, fall), _fallen(legs[1].body.motion, fall)),
         hinges=(legs[0].hinge, legs[1].hinge),
-        pressing=(
-            tuple(contact.impulse for contact in both[0][0]),
-            tuple(contact.impulse for contact in both[1][0]),
-        ),
+        pressing=(_pressing(legs[0], touches[0]), _pressing(legs[1], touches[1])),
     )
     poses = (legs[0].body.pose, legs[1].body.pose)
     hinged, moving = _solved_velocities(hull.pose, poses, touches, start, passes.velocity)
@@ -125,19 +136,20 @@ def stepped(
     asleep = (shortest >= TIME_TO_SLEEP) & placed.fine
 
     def leg_after(number: int) -> Leg:
-        now = tuple(
-            contacts.Contact(contact.edge, contact.count, contact.names, impulse)
-            for contact, impulse in zip(both[number][0], moving.pressing[number], strict=True)
-        )
         body = Body(placed.legs[number], _slept(leg_motions[number], asleep), rests[1 + number])
-        return Leg(body, moving.hinges[number], now, flags[number])
+        now = contacts.with_impulses(legs[number].contacts, moving.pressing[number])
+        return Leg(body, moving.hinges[number], now, legs[number].touches)
 
-    return Solved(
+    return Lander(
         hull=Body(placed.hull, _slept(hull_motion, asleep), rests[0]),
         legs=(leg_after(0), leg_after(1)),
-        hull_touched=hull_touched,
+        crashed=lander.crashed,
         asleep=asleep,
     )
+
+
+def _pressing(leg: Leg, touches: tuple[Touch, ...]) -> tuple[ContactImpulse, ...]:
+    return tuple(contact.impulse for contact in leg.contacts[: len(touches)])
 
 
 def _flag(before: Array, begun: Array, ended: Array) -> Array:
@@ -152,7 +164,7 @@ def _fallen(motion: Motion, fall: Vec) -> Motion:
 def _solved_velocities(
     hull: Pose,
     legs: tuple[Pose, Pose],
-    touches: tuple[tuple[Touch, ...], tuple[Touch, ...]],
+    touches: Touches,
     start: _Moving,
     passes: int,
 ) -> tuple[tuple[joints.PreparedHinge, joints.PreparedHinge], _Moving]:
@@ -209,7 +221,7 @@ def _corrected_positions(
     hull: Pose,
     legs: tuple[Pose, Pose],
     hinged: tuple[joints.PreparedHinge, joints.PreparedHinge],
-    touches: tuple[tuple[Touch, ...], tuple[Touch, ...]],
+    touches: Touches,
     most: int,
 ) -> _Placed:
     """Correct until all constraints hold well enough, or `most` times."""

@@ -30,7 +30,7 @@ from quorum_rl.envs.lunar_lander.geometry import (
     vec,
 )
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, HingeImpulse
-from quorum_rl.envs.lunar_lander.solver import Leg, Passes, stepped
+from quorum_rl.envs.lunar_lander.solver import NO_TOUCHES, Lander, Leg, Passes, collided, solved
 from quorum_rl.envs.params import grid
 from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
 from quorum_rl.pytree import pytree
@@ -58,13 +58,11 @@ class LunarLanderParams:
 
 @pytree
 class LunarLanderState:
-    hull: Body
-    legs: tuple[Leg, Leg]
+    lander: Lander
     ground: Array  # heights at the corners of its edges
     wind_clock: Array
     turbulence_clock: Array
     shaping: Array  # the potential whose differences are rewarded
-    crashed: Array
     time: Array
 
 
@@ -112,10 +110,8 @@ class LunarLander:
         push = jax.random.uniform(for_push, (2,), minval=-FIRST_FORCE, maxval=FIRST_FORCE)
         clocks = jax.random.randint(for_wind, (2,), -LATEST_WIND, LATEST_WIND)
         before = assembled(terrain(heights), clocks)
-        after = self.flown(
-            before, jnp.int32(0), jnp.zeros(2), params, first_push=Vec(push[0], push[1])
-        )
-        return after.state, after.observation
+        after = self.dropped(before, Vec(push[0], push[1]), params)
+        return after, observed(after.lander)
 
     def step(
         self, key: Key, state: LunarLanderState, action: Array, params: LunarLanderParams
@@ -129,46 +125,58 @@ class LunarLander:
         action: Array,
         dispersion: Array,
         params: LunarLanderParams,
-        first_push: Vec | None = None,
     ) -> Step[LunarLanderState]:
         """One step in which the engines scatter as `dispersion` says, two numbers in [-1, 1]."""
-        touched = state.legs[0].touches | state.legs[1].touches
-        calm = jnp.where(touched, 0.0, 1.0)
-        force = vec(calm * params.wind_power * gust(state.wind_clock), 0.0)
-        if first_push is not None:
-            force = force + first_push
-        torque = calm * params.turbulence_power * gust(state.turbulence_clock)
-        hull = Body(
-            state.hull.pose,
-            fired(state.hull, action, dispersion / PIXELS_PER_METRE),
-            state.hull.resting,
+        grounded = state.lander.legs[0].touches | state.lander.legs[1].touches
+        force, torque = wind(state, params)
+        scatter = dispersion / PIXELS_PER_METRE
+        lander = with_hull_motion(state.lander, fired(state.lander.hull, action, scatter))
+        lander, touches = collided(lander, state.ground)
+        windy = jnp.where(grounded, 0.0, 1.0)
+        lander = solved(
+            lander, touches, windy * force, windy * torque, params.gravity, self._passes()
         )
-        passes = Passes(self.velocity_passes, self.position_passes)
-        after = stepped(hull, state.legs, state.ground, force, torque, params.gravity, passes)
-        observation = observed(after.hull, after.legs)
-        shaping = potential(observation)
-        crashed = state.crashed | after.hull_touched
-        lost = crashed | (jnp.abs(observation[0]) >= 1.0)
+        seen = observed(lander)
+        shaping = potential(seen)
+        lost = lander.crashed | (jnp.abs(seen[0]) >= 1.0)
         fuel = jnp.where(action == 2, MAIN_FUEL, jnp.where(action == 0, 0.0, SIDE_FUEL))
         reward = jnp.where(lost, -100.0, shaping - state.shaping - fuel)
-        ticks = jnp.where(touched, 0, 1)
-        time = state.time + (0 if first_push is not None else 1)
+        ticks = jnp.where(grounded, 0, 1)
+        time = state.time + 1
         return Step(
             state=LunarLanderState(
-                hull=after.hull,
-                legs=after.legs,
+                lander=lander,
                 ground=state.ground,
                 wind_clock=state.wind_clock + ticks,
                 turbulence_clock=state.turbulence_clock + ticks,
                 shaping=shaping,
-                crashed=crashed,
                 time=time,
             ),
-            observation=observation,
-            reward=jnp.where(after.asleep, 100.0, reward).astype(jnp.float32),
-            terminated=lost | after.asleep,
+            observation=seen,
+            reward=jnp.where(lander.asleep, 100.0, reward).astype(jnp.float32),
+            terminated=lost | lander.asleep,
             truncated=time >= params.time_limit,
         )
+
+    def dropped(
+        self, state: LunarLanderState, push: Vec, params: LunarLanderParams
+    ) -> LunarLanderState:
+        """The first step, high above the ground: `push` and the wind act, no engine does."""
+        force, torque = wind(state, params)
+        lander = solved(
+            state.lander, NO_TOUCHES, force + push, torque, params.gravity, self._passes()
+        )
+        return LunarLanderState(
+            lander=lander,
+            ground=state.ground,
+            wind_clock=state.wind_clock + 1,
+            turbulence_clock=state.turbulence_clock + 1,
+            shaping=potential(observed(lander)),
+            time=state.time,
+        )
+
+    def _passes(self) -> Passes:
+        return Passes(self.velocity_passes, self.position_passes)
 
 
 def assembled(ground: Array, clocks: Array) -> LunarLanderState:
@@ -186,13 +194,16 @@ def assembled(ground: Array, clocks: Array) -> LunarLanderState:
         return Leg(Body(pose, still, zero), at_rest, contacts.no_contacts(), jnp.bool_(False))
 
     return LunarLanderState(
-        hull=Body(Pose(centre, zero), still, zero),
-        legs=(leg(0), leg(1)),
+        lander=Lander(
+            hull=Body(Pose(centre, zero), still, zero),
+            legs=(leg(0), leg(1)),
+            crashed=jnp.bool_(False),
+            asleep=jnp.bool_(False),
+        ),
         ground=ground,
         wind_clock=clocks[0],
         turbulence_clock=clocks[1],
         shaping=zero,
-        crashed=jnp.bool_(False),
         time=jnp.int32(0),
     )
 
@@ -202,6 +213,17 @@ def gust(clock: Array) -> Array:
     # The second wave repeats after 200 ticks: taking those off first keeps its phase exact.
     slow = jnp.sin(0.02 * clock.astype(jnp.float32))
     return jnp.tanh(slow + jnp.sin(math.pi * 0.01 * (clock % 200).astype(jnp.float32)))
+
+
+def wind(state: LunarLanderState, params: LunarLanderParams) -> tuple[Vec, Array]:
+    """The wind's force and the turbulence's torque on the hull, were no leg on the ground."""
+    force = vec(params.wind_power * gust(state.wind_clock), 0.0)
+    return force, params.turbulence_power * gust(state.turbulence_clock)
+
+
+def with_hull_motion(lander: Lander, motion: Motion) -> Lander:
+    hull = Body(lander.hull.pose, motion, lander.hull.resting)
+    return Lander(hull, lander.legs, lander.crashed, lander.asleep)
 
 
 def fired(hull: Body, action: Array, dispersion: Array) -> Motion:
@@ -229,8 +251,9 @@ def fired(hull: Body, action: Array, dispersion: Array) -> Motion:
     return hull.motion.pushed(HULL, push, torque)
 
 
-def observed(hull: Body, legs: tuple[Leg, Leg]) -> Array:
+def observed(lander: Lander) -> Array:
     """What is seen: of the hull's origin the place, but of its centre of mass the velocity."""
+    hull, legs = lander.hull, lander.legs
     origin = HULL.origin(hull.pose)
     return jnp.stack(
         [
