@@ -240,8 +240,11 @@ def _normal_impulses(
     return jnp.where(made.together, x_1, alone), jnp.where(made.together, x_2, a_2)
 
 
-def lifted(now: Touch, leg: Pose) -> tuple[Pose, Array]:
-    """One correction of a leg's position, and the deepest penetration it found (negative)."""
+def lifted(now: Touch, leg: Pose, share: float = SHARE_CORRECTED) -> tuple[Pose, Array]:
+    """One correction of a leg's position by a `share` of what is wrong, at most.
+
+    Also the deepest penetration it found, which is negative.
+    """
     deepest = jnp.float32(0)
     for number, point in enumerate(now.points):
         touches = number < now.count
@@ -252,7 +255,7 @@ def lifted(now: Touch, leg: Pose) -> tuple[Pose, Array]:
         gap = dot(placed - carrier, normal) - BOTH_SKINS
         normal = where(now.on_ground, normal, -normal)
         arm = placed - leg.centre
-        shift = jnp.clip(SHARE_CORRECTED * (gap + LINEAR_SLOP), -LARGEST_SHIFT, 0.0)
+        shift = jnp.clip(share * (gap + LINEAR_SLOP), -LARGEST_SHIFT, 0.0)
         across = cross(arm, normal)
         push = -shift / (LEG.inverse_mass + LEG.inverse_inertia * across * across)
         push = jnp.where(touches, push, 0.0)

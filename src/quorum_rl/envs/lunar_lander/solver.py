@@ -87,8 +87,7 @@ def collided(lander: Lander, ground: Array) -> tuple[Lander, Touches]:
     found = [contacts.found(leg.body.pose, ground, leg.contacts) for leg in lander.legs]
 
     def leg_after(leg: Leg, now: Contacts) -> Leg:
-        flag = _flag(leg.touches, *contacts.begun_and_ended(now, leg.contacts))
-        return Leg(leg.body, leg.hinge, now, flag)
+        return Leg(leg.body, leg.hinge, now, flag_after(leg.touches, leg.contacts, now))
 
     after = Lander(
         hull=lander.hull,
@@ -121,8 +120,8 @@ def solved(
     )
     poses = (legs[0].body.pose, legs[1].body.pose)
     hinged, moving = _solved_velocities(hull.pose, poses, touches, start, passes.velocity)
-    hull_motion = _limited(moving.hull)
-    leg_motions = (_limited(moving.legs[0]), _limited(moving.legs[1]))
+    hull_motion = limited(moving.hull)
+    leg_motions = (limited(moving.legs[0]), limited(moving.legs[1]))
     placed = _corrected_positions(
         _moved(hull.pose, hull_motion),
         (_moved(poses[0], leg_motions[0]), _moved(poses[1], leg_motions[1])),
@@ -152,8 +151,12 @@ def _pressing(leg: Leg, touches: tuple[Touch, ...]) -> tuple[ContactImpulse, ...
     return tuple(contact.impulse for contact in leg.contacts[: len(touches)])
 
 
-def _flag(before: Array, begun: Array, ended: Array) -> Array:
-    """The last event counts; contacts that were made later are told of their events first."""
+def flag_after(before: Array, last: Contacts, now: Contacts) -> Array:
+    """What the contact listener says: the last event counts, whatever else still touches.
+
+    Contacts that were made later are told of their events first.
+    """
+    begun, ended = contacts.begun_and_ended(now, last)
     return (before | begun) & ~ended
 
 
@@ -246,7 +249,7 @@ def _corrected_positions(
     return jax.lax.while_loop(goes_on, correct, _Placed(hull, legs, jnp.bool_(False), jnp.int32(0)))
 
 
-def _limited(motion: Motion) -> Motion:
+def limited(motion: Motion) -> Motion:
     """No faster than a step may move or turn a body."""
     move = TIME_STEP * jnp.sqrt(dot(motion.velocity, motion.velocity))
     turn = TIME_STEP * jnp.abs(motion.spin)

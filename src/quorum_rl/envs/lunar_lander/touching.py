@@ -49,16 +49,14 @@ class Touch:
 
 def nearest_edge(shape: Shape, pose: Pose) -> Array:
     """The leftmost edge that the body can reach; the other is the next one."""
-    leftmost = _corners(shape, pose).x.min() - BOTH_SKINS
+    leftmost = corners_of(shape, pose)[0].x.min() - BOTH_SKINS
     return jnp.clip(jnp.floor(leftmost / EDGE_WIDTH), 0, EDGES - 1).astype(jnp.int32)
 
 
 def touch(shape: Shape, pose: Pose, ground: Array, edge: Array) -> Touch:
     """How the body touches the edge with number `edge`; past the last edge there is nothing."""
-    corners = _corners(shape, pose)
-    normals = rotation(pose.angle).turn(Vec(*jnp.asarray(shape.normals).T))
-    left = vec(edge * EDGE_WIDTH, _picked(ground, edge))
-    right = vec((edge + 1) * EDGE_WIDTH, _picked(ground, edge + 1))
+    corners, normals = corners_of(shape, pose)
+    left, right = edge_ends(ground, edge)
     along = right - left
     along = (1 / jnp.sqrt(dot(along, along))) * along
     down = Vec(along.y, -along.x)
@@ -110,9 +108,19 @@ def touch(shape: Shape, pose: Pose, ground: Array, edge: Array) -> Touch:
     )
 
 
-def _corners(shape: Shape, pose: Pose) -> Vec:
-    """Of the body in the world; each part has shape (corners,)."""
-    return shape.origin(pose) + rotation(pose.angle).turn(Vec(*jnp.asarray(shape.vertices).T))
+def corners_of(shape: Shape, pose: Pose) -> tuple[Vec, Vec]:
+    """Of the body in the world, and the normals of its sides; each part has shape (corners,)."""
+    turned = rotation(pose.angle)
+    corners = shape.origin(pose) + turned.turn(Vec(*jnp.asarray(shape.vertices).T))
+    return corners, turned.turn(Vec(*jnp.asarray(shape.normals).T))
+
+
+def edge_ends(ground: Array, edge: Array) -> tuple[Vec, Vec]:
+    """The left and the right end of the edge with number `edge`."""
+    return (
+        vec(edge * EDGE_WIDTH, _picked(ground, edge)),
+        vec((edge + 1) * EDGE_WIDTH, _picked(ground, edge + 1)),
+    )
 
 
 def _picked(values: Array, index: Array) -> Array:

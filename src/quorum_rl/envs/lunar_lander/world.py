@@ -29,6 +29,7 @@ from quorum_rl.envs.lunar_lander.geometry import (
     terrain,
     vec,
 )
+from quorum_rl.envs.lunar_lander.impacts import impacted
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, HingeImpulse
 from quorum_rl.envs.lunar_lander.solver import NO_TOUCHES, Lander, Leg, Passes, collided, solved
 from quorum_rl.envs.params import grid
@@ -72,6 +73,7 @@ class LunarLander:
 
     velocity_passes: int = 180
     position_passes: int = 60
+    impact_passes: int = 30  # of the velocities of a leg that hits the ground; 0: no impacts
     name: ClassVar[str] = "LunarLander"
     spaces: ClassVar[Spaces] = Spaces(
         observation_names=(
@@ -131,11 +133,13 @@ class LunarLander:
         force, torque = wind(state, params)
         scatter = dispersion / PIXELS_PER_METRE
         lander = with_hull_motion(state.lander, fired(state.lander.hull, action, scatter))
-        lander, touches = collided(lander, state.ground)
+        before, touches = collided(lander, state.ground)
         windy = jnp.where(grounded, 0.0, 1.0)
         lander = solved(
-            lander, touches, windy * force, windy * torque, params.gravity, self._passes()
+            before, touches, windy * force, windy * torque, params.gravity, self._passes()
         )
+        if self.impact_passes:
+            lander = impacted(lander, before, state.ground, self.impact_passes)
         seen = observed(lander)
         shaping = potential(seen)
         lost = lander.crashed | (jnp.abs(seen[0]) >= 1.0)
