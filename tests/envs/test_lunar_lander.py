@@ -190,7 +190,6 @@ class Played:
     def __init__(self, params: LunarLanderParams, seed: int, steps: int) -> None:
         env = gymnasium_lander(params, seed)
         seen, _ = env.reset(seed=seed)
-        env.world.continuousPhysics = False  # no time of impact
         self.start = state_of(env)
         self.actions = np.zeros(steps, np.int32)
         self.dispersion = np.zeros((steps, 2), np.float32)
@@ -207,10 +206,10 @@ class Played:
                 break
 
 
-def test_landings_and_crashes_are_gymnasiums_without_time_of_impact(
+def test_landings_and_crashes_are_gymnasiums(
     flown: Callable[..., Step[LunarLanderState]],
 ) -> None:
-    """Whole episodes from the first to the last step, Box2D's time-of-impact switched off.
+    """Whole episodes of the heuristic policy, its actions repeated from the first to the last step.
 
     Contacts magnify rounding, so a few landers may part from Gymnasium's once they touch; most
     must not.
@@ -238,6 +237,6 @@ def test_landings_and_crashes_are_gymnasiums_without_time_of_impact(
                 apart[number] = max(apart[number], error)
     returns = np.array([sum(one.rewards) for one in played])
     same = same_end & (apart <= MANY_STEPS)
-    assert same.mean() >= 0.6
+    assert same.mean() >= 0.5
     assert np.abs(our_returns - returns)[same].max() < 0.1
     assert np.median(apart[same]) <= ONE_STEP
