@@ -73,7 +73,7 @@ def no_contacts() -> Contacts:
 def hull_touches(hull: Pose, ground: Array) -> Array:
     edge = nearest_edge(HULL, hull)
     counts = jax.vmap(lambda number: touch(HULL, hull, ground, edge + number).count)(
-        jnp.arange(NEIGHBOURS)
+        jnp.arange(NEIGHBOURS, dtype=jnp.int32)
     )
     return (counts > 0).any()
 
@@ -82,7 +82,7 @@ def found(leg: Pose, ground: Array, last: Contacts) -> tuple[Contacts, tuple[Tou
     """The contacts of a leg where it is now, with the impulses that its points had before."""
     edge = nearest_edge(LEG, leg)
     touches = jax.vmap(lambda number: touch(LEG, leg, ground, edge + number))(
-        jnp.arange(NEIGHBOURS)
+        jnp.arange(NEIGHBOURS, dtype=jnp.int32)
     )
     each = tuple(
         jax.tree.map(lambda leaf, number=number: leaf[number], touches)

@@ -121,7 +121,7 @@ class _Gaps(NamedTuple):
 
 def _gaps(shape: Shape, start: Pose, end: Pose, ground: Array) -> _Gaps:
     first = jnp.minimum(nearest_edge(shape, start), nearest_edge(shape, end))
-    edges = first + jnp.arange(NEIGHBOURS)
+    edges = first + jnp.arange(NEIGHBOURS, dtype=jnp.int32)
 
     def at(pose: Pose) -> Array:
         return jax.vmap(lambda edge: _gap(shape, pose, *edge_ends(ground, edge)))(edges)

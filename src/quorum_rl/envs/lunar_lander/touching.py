@@ -66,12 +66,12 @@ def touch(shape: Shape, pose: Pose, ground: Array, edge: Array) -> Touch:
     by_edge = dot(facing, corners - left).min()
     gaps = -jnp.maximum(dot(normals, corners - left), dot(normals, corners - right))
     by_side = gaps.max()
-    side = gaps.argmax()
+    side = gaps.argmax().astype(jnp.int32)
     apart = (by_edge > BOTH_SKINS) | (by_side > BOTH_SKINS) | (edge >= EDGES)
     on_ground = by_side <= 0.98 * by_edge + 0.001  # rather the ground's, so that it does not jitter
 
     # The side that carries, and the two ends of the one that faces it.
-    opposite = dot(facing, normals).argmin()
+    opposite = dot(facing, normals).argmin().astype(jnp.int32)
     first = jnp.where(on_ground, opposite, side)
     first_corner, second_corner = _corner(corners, first), _corner(corners, first + 1)
     ground_start, ground_end = where(below, left, right), where(below, right, left)

@@ -85,10 +85,11 @@ class LunarLander:
         action_names=("nothing", "left engine", "main engine", "right engine"),
     )  # fmt: skip
     facts: ClassVar[Facts] = Facts(
-        random_return=-185.0,
-        random_source="to be measured",
-        reference_return=280.0,
-        reference_source="to be measured",
+        random_return=-186.3,
+        random_source="measured: mean of 1,000 episodes, standard error 3.5",
+        reference_return=242.5,
+        reference_source="the rule for landing that comes with Gymnasium: mean of 1,000 episodes, "
+        "standard error 2.9",
         demonstration_time_limit=1000,
         evaluation_time_limit=1000,
     )
@@ -108,9 +109,9 @@ class LunarLander:
     def reset(self, key: Key, params: LunarLanderParams) -> tuple[LunarLanderState, Array]:
         """Bodies are put near each other, and one step with a random push pulls them together."""
         for_ground, for_push, for_wind = jax.random.split(key, 3)
-        heights = jax.random.uniform(for_ground, (EDGES + 2,), maxval=HEIGHT / 2)
-        push = jax.random.uniform(for_push, (2,), minval=-FIRST_FORCE, maxval=FIRST_FORCE)
-        clocks = jax.random.randint(for_wind, (2,), -LATEST_WIND, LATEST_WIND)
+        heights = jax.random.uniform(for_ground, (EDGES + 2,), jnp.float32, maxval=HEIGHT / 2)
+        push = jax.random.uniform(for_push, (2,), jnp.float32, -FIRST_FORCE, FIRST_FORCE)
+        clocks = jax.random.randint(for_wind, (2,), -LATEST_WIND, LATEST_WIND, jnp.int32)
         before = assembled(terrain(heights), clocks)
         after = self.dropped(before, Vec(push[0], push[1]), params)
         return after, observed(after.lander)
@@ -118,7 +119,7 @@ class LunarLander:
     def step(
         self, key: Key, state: LunarLanderState, action: Array, params: LunarLanderParams
     ) -> Step[LunarLanderState]:
-        dispersion = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
+        dispersion = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         return self.flown(state, action, dispersion, params)
 
     def flown(
