@@ -1,4 +1,4 @@
-"""LunarLander, to be read in the order geometry, joints, touching, contacts, solver, world."""
+"""LunarLander; read geometry, joints, touching, contacts, solver, impacts, world in this order."""
 
 from quorum_rl.envs.lunar_lander.world import LunarLander, LunarLanderParams, LunarLanderState
 

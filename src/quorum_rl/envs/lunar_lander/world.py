@@ -74,6 +74,7 @@ class LunarLander:
     velocity_passes: int = 180
     position_passes: int = 60
     impact_passes: int = 30  # of the velocities of a leg that hits the ground; 0: no impacts
+    copies_at_once: ClassVar[int] = 128  # on a CPU: what the passes need stays in the cache
     name: ClassVar[str] = "LunarLander"
     spaces: ClassVar[Spaces] = Spaces(
         observation_names=(
