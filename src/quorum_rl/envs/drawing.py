@@ -13,7 +13,8 @@ import numpy as np
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
-from quorum_rl.envs.pictures import acrobot, cartpole, generic, hiv
+from quorum_rl.envs.lunar_lander import LunarLander
+from quorum_rl.envs.pictures import acrobot, cartpole, generic, hiv, lunar_lander
 from quorum_rl.envs.world import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.types import Transition
@@ -30,6 +31,8 @@ def draw_state(world: AnyWorld, state: Any, params: Any) -> "Figure":
         return acrobot.draw_state(state, params)
     if isinstance(world, Hiv):
         return hiv.draw_state(state)
+    if isinstance(world, LunarLander):
+        return lunar_lander.draw_state(state)
     return generic.draw_state(world, state)
 
 
@@ -50,6 +53,8 @@ def draw_episode(
         figure = acrobot.draw_episode(seen, actions, params)
     elif isinstance(world, Hiv):
         figure = hiv.draw_episode(seen, actions, params)
+    elif isinstance(world, LunarLander):
+        figure = lunar_lander.draw_episode(seen, actions)
     else:
         figure = generic.draw_episode(world, seen, actions)
     if title is not None:
