@@ -206,8 +206,9 @@ def test_a_seed_reproduces_a_run_to_the_bit_and_is_marked(
 def test_without_a_seed_no_run_is_another_and_none_is_marked(
     everyone: Crowd, tmp_path: Path
 ) -> None:
+    log = named(everyone, "without a seed")
     one, other = (
-        fitted(everyone, tmp_path / name, settings=DP_SGD, seed=None) for name in ("one", "other")
+        fitted(log, tmp_path / name, settings=DP_SGD, seed=None) for name in ("one", "other")
     )
     assert not same_weights(one, other)
     assert one.certificate is not None
