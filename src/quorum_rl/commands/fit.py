@@ -1,5 +1,6 @@
 """`quorum fit` and `quorum train`: from demonstrations to a policy, in one command or in two."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
@@ -69,7 +70,7 @@ Settings: Any = _unchecked_settings()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Training:
+class _Training(ABC):
     """What both commands are told."""
 
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
@@ -116,8 +117,9 @@ class _Training:
     def _name(self) -> str:
         return type(self).__name__.lower()
 
+    @abstractmethod
     def _fitted(self, options: "FitOptions") -> "Fitted":
-        raise NotImplementedError
+        """Do what the command is for."""
 
     @contextmanager
     def _told(self, settings: FitSettings) -> Iterator["FitOptions"]:
