@@ -39,7 +39,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "train": ("fit:Train", "Stage 2 alone: train after a release, or with noise everywhere."),
     "evaluate": ("evaluate:Evaluate", "How good a finished policy is, which costs no privacy."),
     "report": ("report:Report", "A finished run as one page that needs no network."),
-    "certificate": ("ledger:Certificates", "What a ledger certifies: show, verify."),
+    "certificate": (
+        "ledger:Certificates",
+        "What a ledger certifies: show, verify, sign, keygen, schema.",
+    ),
     "publish": ("publish:Publish", "The bundle of a run that may leave the building."),
 }
 SAID_OF_CONFIG: Final = """Every setting may also come from the table [{table}] of a TOML file:

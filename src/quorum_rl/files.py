@@ -1,10 +1,12 @@
 """Files: asking for one that is there, and writing so that a reader never sees half of one."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from quorum_rl.errors import QuorumError
 
@@ -45,6 +47,16 @@ def replacing(path: Path) -> Iterator[Path]:
         raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, facts: Any) -> None:
+    """Facts as an indented JSON file, in place of an earlier one.
+
+    Raises:
+        QuorumError: if it cannot be written.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -1,6 +1,5 @@
 """`quorum demo`: the whole flow on synthetic experts, from training them to the report."""
 
-import json
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -184,11 +183,10 @@ class Demo:
             )
 
     def _report(self, comparison: "Comparison") -> Path:
-        from quorum_rl.files import replacing
+        from quorum_rl.files import write_json
         from quorum_rl.report import write_report
 
-        with replacing(self._run / "comparison.json") as temporary:
-            temporary.write_text(json.dumps(comparison.to_json(), indent=2) + "\n")
+        write_json(self._run / "comparison.json", comparison.to_json())
         return write_report(self._run)
 
 

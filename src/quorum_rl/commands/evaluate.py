@@ -9,7 +9,7 @@ import tyro
 
 from quorum_rl.commands.output import check_new_file, check_seed, console
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import write_json
 
 if TYPE_CHECKING:
     from quorum_rl.envs import AnyWorld
@@ -127,8 +127,7 @@ class Evaluate:
         if path is None and (self.policy / "config.json").exists():
             path = self.policy / "evaluation.json"
         if path is not None:
-            with replacing(path) as temporary:
-                temporary.write_text(json.dumps(facts, indent=2) + "\n")
+            write_json(path, facts)
         return path
 
 

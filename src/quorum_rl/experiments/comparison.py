@@ -17,7 +17,14 @@ import numpy as np
 from quorum_rl.budget import Ledger, SeededEntropy, jax_key_data
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
-from quorum_rl.evaluation import Interval, Summary, paired_difference, returns_of, summarise
+from quorum_rl.evaluation import (
+    Interval,
+    Summary,
+    paired_difference,
+    returns_of,
+    scores_of,
+    summarise,
+)
 from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
@@ -26,7 +33,7 @@ from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.release import release
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.loop import Standing, begin, result_of, train
-from quorum_rl.training.recipe import Run, new_run
+from quorum_rl.training.recipe import Run
 from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Released, Transition
 
@@ -180,8 +187,7 @@ class _Study:
         policies = result_of(plan.recipe, standing)
         key = jax.random.key(EVALUATION_SEED)
         returns = returns_of(plan.learner, policies, self.world, None, key, episodes)
-        normalised = self.world.facts.normalised
-        scores = np.array([normalised(float(of_seed)) for of_seed in returns.mean(axis=1)])
+        scores = scores_of(self.world, returns)
         sizes = () if parts is None else tuple(end - first for first, end in parts)
         return Outcome(method, plan, np.asarray(returns, np.float64), scores, sizes)
 
@@ -228,14 +234,11 @@ class _Study:
                 "compare with method dp-sgd only."
             )
         runs = [
-            new_run(
-                noise_key=jax_key_data(SeededEntropy(seed), "noise"),
-                public_key=jax_key_data(SeededEntropy(seed), "public"),
-                learning_rate=plan.settings.learning_rate,
-                private_learning_rate=plan.settings.private_learning_rate,
-                rates_end=plan.rates_end(len(schedule)),
-                private=plan.private,
-                plain_part=(0, 0) if parts is None else parts[number],
+            plan.new_run(
+                jax_key_data(SeededEntropy(seed), "noise"),
+                jax_key_data(SeededEntropy(seed), "public"),
+                len(schedule),
+                (0, 0) if parts is None else parts[number],
             )
             for number, seed in enumerate(self.seeds)
         ]

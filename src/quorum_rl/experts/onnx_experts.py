@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,22 @@ class Model:
     one_row_only: bool  # exported with a batch of exactly one
 
 
+class OnnxOptions(TypedDict, total=False):
+    """What is said of all files alike.
+
+    `output` says what the models return: softmax is applied to logits. `output_name` is needed only
+    for models with several outputs. `row_by_row` is as for `CallableExperts`.
+    """
+
+    observation_size: Required[int]
+    action_count: Required[int]
+    p_min: float
+    output: Output
+    output_name: str | None
+    row_by_row: bool
+    open_at_once: int
+
+
 @dataclass(frozen=True, eq=False)
 class OnnxExperts(UnloggedExperts):
     """One ONNX file per expert, run by onnxruntime on one thread; make it with `from_folder`.
@@ -93,14 +109,8 @@ class OnnxExperts(UnloggedExperts):
         cls,
         folder: str | Path,
         *,
-        observation_size: int,
-        action_count: int,
-        p_min: float = 0.0,
-        output: Output = "probabilities",
-        output_name: str | None = None,
-        row_by_row: bool = True,
-        open_at_once: int = 1000,
         names: Sequence[str] = (),
+        **options: Unpack[OnnxOptions],
     ) -> "OnnxExperts":
         """The experts in the `.onnx` files of `folder`, in the order of their names.
 
@@ -115,50 +125,21 @@ class OnnxExperts(UnloggedExperts):
         files = files_named(list(Path(folder).glob("*.onnx")), names)
         if not files:
             raise QuorumError(f"folder {str(folder)!r} has no .onnx files: give one per expert.")
-        return cls.from_files(
-            files,
-            observation_size=observation_size,
-            action_count=action_count,
-            p_min=p_min,
-            output=output,
-            output_name=output_name,
-            row_by_row=row_by_row,
-            open_at_once=open_at_once,
-        )
+        return cls.from_files(files, **options)
 
     @classmethod
     def from_files(
-        cls,
-        files: Sequence[str | Path],
-        *,
-        observation_size: int,
-        action_count: int,
-        p_min: float = 0.0,
-        output: Output = "probabilities",
-        output_name: str | None = None,
-        row_by_row: bool = True,
-        open_at_once: int = 1000,
+        cls, files: Sequence[str | Path], **options: Unpack[OnnxOptions]
     ) -> "OnnxExperts":
         """One expert for each file, in this order.
 
-        `output` says what the models return: softmax is applied to logits. `output_name` is
-        needed only for models with several outputs. `row_by_row` is as for `CallableExperts`.
         Every file is opened once, so that a bad one is found now and not in the middle of a query.
 
         Raises:
             QuorumError: without onnxruntime, and for a file that cannot be read or has another
                 form, naming the file.
         """
-        made = cls(
-            [Path(file) for file in files],
-            observation_size=observation_size,
-            action_count=action_count,
-            p_min=p_min,
-            output=output,
-            output_name=output_name,
-            row_by_row=row_by_row,
-            open_at_once=open_at_once,
-        )
+        made = cls([Path(file) for file in files], **options)
         for index in range(len(made)):
             made._model(index)
         return made

@@ -19,10 +19,9 @@ import numpy as np
 from quorum_rl.budget import Entropy, Ledger, jax_key_data
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors, numbered_leaves, write_tensors
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, write_json
 from quorum_rl.logs.demonstrations import Episodes
 from quorum_rl.training.loop import Standing
-from quorum_rl.training.recipe import Run, new_run
 
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
@@ -102,7 +101,7 @@ class RunFolder:
 
     def write_json(self, name: str, facts: Any) -> None:
         """Write facts that may be shown."""
-        self.write(name, json.dumps(facts, indent=2) + "\n")
+        write_json(self.path / name, facts)
 
     def write(self, name: str, text: str) -> None:
         with replacing(self.path / name) as temporary:
@@ -226,10 +225,3 @@ def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:
         else:
             found[within + name] = value
     return found
-
-
-def one_run(keys: dict[str, list[int]], **numbers: Any) -> Run:
-    """A stack of one run with these keys."""
-    run = new_run(noise_key=keys["noise"], public_key=keys["public"], **numbers)
-    stacked: Run = jax.tree.map(lambda leaf: leaf[None], run)
-    return stacked

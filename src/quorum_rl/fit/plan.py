@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
@@ -19,7 +19,7 @@ from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe
+from quorum_rl.training.recipe import Recipe, Run, new_run
 from quorum_rl.training.schedule import steps_at_share
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
@@ -80,6 +80,20 @@ class FitPlan:
         """When the learning rates of a training of so many steps reach zero."""
         falling = self.settings.falling_rates and self.settings.mode != "paper"
         return steps if falling else math.inf
+
+    def new_run(
+        self, noise_key: Any, public_key: Any, steps: int, plain_part: tuple[int, int] = (0, 0)
+    ) -> Run:
+        """One training of so many steps by this plan; see `training.recipe.new_run`."""
+        return new_run(
+            noise_key=noise_key,
+            public_key=public_key,
+            learning_rate=self.settings.learning_rate,
+            private_learning_rate=self.settings.private_learning_rate,
+            rates_end=self.rates_end(steps),
+            private=self.private,
+            plain_part=plain_part,
+        )
 
     def describe(self) -> str:
         """The plan in a few lines."""

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import jax
+
 from quorum_rl.budget import Ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.curve import LossCurve
-from quorum_rl.fit.folder import RunFolder, one_run
+from quorum_rl.fit.folder import RunFolder
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
@@ -56,13 +58,8 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
     private = None if plan.private is None else expert_data(remaining)
     plain, plain_steps = _without_noise(work, remaining, released)
     schedule = shuffled_schedule(plan.private_steps, plain_steps, work.keys["public"][0])
-    runs = one_run(
-        work.keys,
-        learning_rate=plan.settings.learning_rate,
-        private_learning_rate=plan.settings.private_learning_rate,
-        rates_end=plan.rates_end(len(schedule)),
-        private=plan.private,
-    )
+    run = plan.new_run(work.keys["noise"], work.keys["public"], len(schedule))
+    runs = jax.tree.map(lambda leaf: leaf[None], run)
     fresh = begin(plan.recipe, runs, declared.observation_size, declared.action_count)
     standing = place.resumed(fresh)
     curve = None
