@@ -33,13 +33,13 @@ def prepare(*, fast: bool = False) -> None:
     fastest kernels instead, by racing them at every start: a quarter less time, other rounding.
     """
     with suppress(RuntimeError):  # JAX has started: its devices are what they are
-        jax.config.update("jax_num_cpu_devices", _cores())
+        jax.config.update("jax_num_cpu_devices", usable_cores())
         flags = os.environ.get("XLA_FLAGS", "")
         if not fast and DETERMINISTIC not in flags:
             os.environ["XLA_FLAGS"] = f"{flags} --{DETERMINISTIC}=true".strip()
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

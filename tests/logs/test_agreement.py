@@ -115,9 +115,9 @@ def test_experts_that_cannot_be_the_originals_are_refused() -> None:
         as_they_acted(other_floor, unsmoothed)
 
 
-def test_an_expert_alone_answers_as_in_company() -> None:
-    states = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
+def test_a_few_experts_in_states_of_their_own_answer_as_in_company() -> None:
+    states = np.random.default_rng(1).normal(size=(2, 40, 4)).astype(np.float32)
     for experts in (population(), population().smoothed(0.02)):
-        together = experts.probabilities(states)
-        for number in (0, 3):
-            np.testing.assert_array_equal(experts.alone(number)(states), together[number])
+        answers = experts.among(slice(2, 4))(states)
+        for answer, number, own in zip(answers, (2, 3), states, strict=True):
+            np.testing.assert_array_equal(answer, experts.probabilities(own)[number])

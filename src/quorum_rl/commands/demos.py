@@ -10,6 +10,7 @@ import tyro
 from quorum_rl.commands.expert_files import Output, experts_from
 from quorum_rl.commands.output import (
     begin_diagnostics,
+    check_gymnasium_flags,
     check_new_file,
     check_seed,
     console,
@@ -52,6 +53,10 @@ class Collect:
     """Act in this Gymnasium environment instead of the world; needs --horizon."""
     horizon: int | None = None
     """The time limit of the Gymnasium environment, which you declare."""
+    gymnasium_param: dict[str, float] = field(default_factory=dict)
+    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
+    workers: int | None = None
+    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
     minimum_experts: int | None = None
     """How many experts there are at least: a public fact that the guarantee will count on."""
     seed: int | None = None
@@ -66,7 +71,10 @@ class Collect:
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
         if self.gymnasium is not None and (self.param or self.world):
-            raise QuorumError("--param and --world do not go with --gymnasium: leave them out.")
+            raise QuorumError(
+                "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
+            )
+        check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
         check_seed(self.seed)
         prepare()
         from quorum_rl.experts import load_population
@@ -85,6 +93,7 @@ class Collect:
 
     def _collected(self, population: "Population", acting: "UnloggedExperts") -> "Demonstrations":
         from quorum_rl.commands.training import world_of
+        from quorum_rl.devices import usable_cores
         from quorum_rl.envs import with_params
         from quorum_rl.logs import collect, collect_from_gymnasium
 
@@ -92,9 +101,11 @@ class Collect:
             log, _ = collect_from_gymnasium(
                 acting,
                 self.gymnasium,
+                self.gymnasium_param,
                 trajectories=self.trajectories,
                 horizon=self.horizon,
                 minimum_experts=self.minimum_experts,
+                workers=self.workers or usable_cores(),
                 seed=self.seed,
             )
             return log

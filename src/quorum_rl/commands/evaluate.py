@@ -1,13 +1,13 @@
 """`quorum evaluate`: how good a finished policy is, which costs no privacy."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from quorum_rl.commands.output import check_new_file, check_seed, console
+from quorum_rl.commands.output import check_gymnasium_flags, check_new_file, check_seed, console
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 
@@ -34,7 +34,11 @@ class Evaluate:
     world: str | None = None
     """A world's name, or path/to/file.py:NAME for your own; that of the logs unless given."""
     gymnasium: str | None = None
-    """Play in this Gymnasium environment instead."""
+    """Play in this Gymnasium environment instead, such as LunarLander-v3."""
+    gymnasium_param: dict[str, float] = field(default_factory=dict)
+    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
+    workers: int | None = None
+    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
     fitted_q: bool = False
     """Without a simulator: an estimate from the run's released prefixes, and no more than that."""
     episodes: int = 100
@@ -50,6 +54,7 @@ class Evaluate:
         check_seed(self.seed)
         if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
             raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
+        check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
         if self.episodes < 1:
             raise QuorumError(f"--episodes is {self.episodes}: give at least 1.")
         if self.out is not None:
@@ -68,23 +73,35 @@ class Evaluate:
             console().print(_in_words(facts) + (f": {written}" if written else ""))
 
     def _measured(self, policy: "Policy") -> dict[str, Any]:
+        if self.gymnasium is not None:
+            return self._measured_in(self.gymnasium, policy)
         from quorum_rl.devices import prepare
 
         prepare()
-        from quorum_rl.evaluation import gymnasium_returns, summarise
-
-        if self.gymnasium is not None:
-            returns = gymnasium_returns(
-                policy.act, self.gymnasium, episodes=self.episodes, seed=self.seed
-            )
-            return _facts(self.gymnasium, returns, summarise(returns), None)
         import jax
 
-        from quorum_rl.evaluation import policy_returns
+        from quorum_rl.evaluation import policy_returns, summarise
 
         world = self._world(policy)
         found = policy_returns(policy, world, jax.random.key(self.seed), self.episodes)
         return _facts(world.name, found, summarise(found), world.facts.normalised)
+
+    def _measured_in(self, environment: str, policy: "Policy") -> dict[str, Any]:
+        from quorum_rl.devices import usable_cores
+        from quorum_rl.evaluation import gymnasium_returns, same_world, summarise
+
+        returns = gymnasium_returns(
+            policy.act,
+            environment,
+            self.gymnasium_param,
+            episodes=self.episodes,
+            seed=self.seed,
+            workers=self.workers or usable_cores(),
+        )
+        world = same_world(environment, self.gymnasium_param)
+        normalised = None if world is None else world.facts.normalised
+        facts = _facts(environment, returns, summarise(returns), normalised)
+        return facts | {"gymnasium_params": self.gymnasium_param}
 
     def _world(self, policy: "Policy") -> "AnyWorld":
         """The world to play in. A file may name one of ours only: others are run by the user."""

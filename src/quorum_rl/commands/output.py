@@ -93,6 +93,16 @@ def check_seed(seed: int | None) -> None:
         raise QuorumError(f"the seed is {seed}: give a whole number from 0 to {2**32 - 1}.")
 
 
+def check_gymnasium_flags(
+    environment: str | None, params: Mapping[str, float], workers: int | None
+) -> None:
+    """Fail for settings of a Gymnasium environment where there is none, and for no workers."""
+    if environment is None and (params or workers is not None):
+        raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
+    if workers is not None and workers < 1:
+        raise QuorumError(f"--workers is {workers}: give at least 1.")
+
+
 def check_new_file(path: Path, *, overwrite: bool) -> None:
     """Fail before the work, not after it, if a result could not be written."""
     if not path.parent.is_dir():

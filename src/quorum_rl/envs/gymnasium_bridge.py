@@ -7,7 +7,7 @@ environment with discrete actions.
 
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, SupportsIndex, TypeAlias
 
@@ -22,20 +22,21 @@ from quorum_rl.envs.params import with_params
 from quorum_rl.envs.registry import get_world
 from quorum_rl.envs.world import AnyWorld, Array, Key, Step
 from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_worlds import register_worlds
+from quorum_rl.gymnasium_copies import (
+    Actions,
+    Copies,
+    EnvParams,
+    EnvSource,
+    Observations,
+)
+from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.types import Episode
-
-Observations: TypeAlias = NDArray[np.float32]
-Actions: TypeAlias = NDArray[np.integer[Any]]
 
 BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]
 """Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
 
 Seed: TypeAlias = int | Sequence[int] | None
 """What `numpy.random.SeedSequence` takes."""
-
-EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
-"""A name for `gymnasium.make`, or a function that makes a new environment at every call."""
 
 
 # --- a world as a Gymnasium environment ---
@@ -185,147 +186,123 @@ def play_episodes(
     env: EnvSource,
     policy: BatchPolicy,
     *,
+    params: EnvParams | None = None,
     episodes: int,
     copies: int = 8,
+    workers: int = 1,
     longest: int | None = None,
     seed: Seed = 0,
 ) -> list[Episode]:
     """Let `policy` play exactly `episodes` episodes of a Gymnasium environment, to their ends.
 
-    Copies are stepped in turn and a copy that finishes takes the next episode. No episode is
+    Copies are stepped together and a copy that finishes takes the next episode. No episode is
     started that is not returned, so short ones are not favoured; an environment without a time
     limit may therefore run for ever, unless `longest` says how many steps it may take.
 
     Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes one-hot);
     actions count from 0 even where the environment's own do not. Episode i starts from its own
-    seed: which episodes are played does not depend on `copies`. Without a seed, chance comes from
-    the operating system.
+    seed: which episodes are played does not depend on `copies`, and nothing depends on `workers`,
+    the processes that step the copies (see `open_copies`). Without a seed, chance comes from the
+    operating system.
 
     Shapes: `policy` always sees `min(copies, episodes)` rows, so a compiled one compiles once;
     rows of copies that have nothing left to play keep their last observation and their actions
     are ignored.
 
     Raises:
-        QuorumError: for an unknown environment, actions that are not `Discrete`,
+        QuorumError: for an unknown environment or parameter, actions that are not `Discrete`,
             observations that cannot be flattened, a policy that returns anything but one action
-            per row, or an episode that has not ended after `longest` steps.
+            per row, an episode that has not ended after `longest` steps, or a worker that dies.
     """
     for name, count in (("episodes", episodes), ("copies", copies)):
         if count < 1:
             raise QuorumError(f"{name} is {count}: give at least 1.")
     for_starts, for_policy = np.random.SeedSequence(seed).spawn(2)
-    starts = [int(start) for start in for_starts.generate_state(episodes, np.uint64)]
+    starts = for_starts.generate_state(episodes, np.uint64).tolist()
     rng = np.random.default_rng(for_policy)
-    with ExitStack() as opened:
-        made = [opened.enter_context(_made(env)) for _ in range(min(copies, episodes))]
-        if len({id(one) for one in made}) < len(made):
-            raise QuorumError(f"{env!r} returns the same environment twice: let it make a new one.")
-        return _play([_Copy(one, longest) for one in made], policy, starts, rng)
+    with open_copies(env, params, count=min(copies, episodes), workers=workers) as opened:
+        return play(opened, lambda seen: policy(seen, rng), starts, longest=longest)
 
 
-def _play(
-    copies: Sequence["_Copy"],
-    policy: BatchPolicy,
+def play(
+    copies: Copies,
+    act: Callable[[Observations], Actions],
     starts: Sequence[int],
-    rng: np.random.Generator,
+    *,
+    longest: int | None = None,
 ) -> list[Episode]:
-    """Play one episode from each of `starts`; at least as many of those as `copies`."""
-    waiting = enumerate(starts)
-    for copy in copies:
-        copy.start(*next(waiting))
-    played: dict[int, Episode] = {}
-    while len(played) < len(starts):
-        observations = np.stack([copy.observations[-1] for copy in copies])
-        actions = _checked_actions(policy(observations, rng), len(copies), copies[0].action_count)
-        for copy, action in zip(copies, actions, strict=True):
-            if copy.index in played:  # and nothing was waiting when it ended
-                continue
-            episode = copy.step(int(action))
-            if episode is not None:
-                played[copy.index] = episode
-                upcoming = next(waiting, None)
-                if upcoming is not None:
-                    copy.start(*upcoming)
-    return [played[index] for index in range(len(starts))]
+    """Play one episode from each seed of `starts`; see `play_episodes`.
 
-
-class _Copy:
-    """An environment, and the episode it is in the middle of."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], longest: int | None = None) -> None:
-        if not isinstance(env.action_space, spaces.Discrete):
-            raise QuorumError(
-                f"{_name(env)} has the action space {env.action_space}: "
-                "only Discrete actions are supported."
-            )
-        if not env.observation_space.is_np_flattenable:
-            raise QuorumError(
-                f"{_name(env)} has the observation space {env.observation_space}, which cannot "
-                "be flattened to a vector: wrap it so that its observations have a fixed size."
-            )
-        self.env = env
-        self.action_count = int(env.action_space.n)
-        self.first_action = int(env.action_space.start)
-        self.longest = longest
-
-    def start(self, index: int, seed: int) -> None:
-        """Begin the episode number `index`."""
-        self.index = index
-        observation, _ = self.env.reset(seed=seed)
-        self.observations = [self._flat(observation)]
-        self.actions: list[int] = []
-        self.rewards: list[float] = []
-
-    def step(self, action: int) -> Episode | None:
-        """Take one step; the whole episode, if that ended it."""
-        observation, reward, terminated, truncated, _ = self.env.step(self.first_action + action)
-        self.observations.append(self._flat(observation))
-        self.actions.append(action)
-        self.rewards.append(float(reward))
-        if not (terminated or truncated):
-            if len(self.actions) == self.longest:
+    Row i of what `act` sees is copy i, which plays episode i first.
+    """
+    rows = min(len(copies), len(starts))
+    waiting = iter(range(rows, len(starts)))
+    episodes = [_Episode() for _ in starts]
+    current = list(range(rows))  # the episode that each copy plays, or played last
+    going = np.ones(rows, np.bool_)
+    latest = copies.start(np.arange(rows), starts[:rows])
+    for number, first in enumerate(latest):
+        episodes[number].observations.append(first)
+    while going.any():
+        actions = _checked_actions(act(latest), rows, copies.sizes.action_count)
+        active = np.flatnonzero(going)
+        seen = copies.step(active, actions[active])
+        latest = latest.copy()  # what `act` was shown stays as it was
+        latest[active] = seen.observations
+        fresh: list[int] = []
+        for copy, action, *after in zip(active, actions[active], *seen, strict=True):
+            if not episodes[current[copy]].goes_on(int(action), *after):
+                following = next(waiting, None)
+                if following is None:
+                    going[copy] = False
+                else:
+                    current[copy] = following
+                    fresh.append(copy)
+            elif len(episodes[current[copy]].actions) == longest:
                 raise QuorumError(
-                    f"an episode of {_name(self.env)} goes on after the declared {self.longest} "
+                    f"an episode of {copies.sizes.name} goes on after the declared {longest} "
                     "steps: declare the time limit that the environment has."
                 )
-            return None
+        if fresh:
+            latest[fresh] = copies.start(np.array(fresh), [starts[current[one]] for one in fresh])
+            for copy in fresh:
+                episodes[current[copy]].observations.append(latest[copy])
+    return [episode.whole() for episode in episodes]
+
+
+@dataclass
+class _Episode:
+    """An episode while it is played."""
+
+    observations: list[Observations] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+
+    def goes_on(
+        self,
+        action: int,
+        observation: Observations,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+    ) -> bool:
+        """Add a step; whether there is another."""
+        self.observations.append(observation)
+        self.actions.append(action)
+        self.rewards.append(reward)
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        return not (terminated or truncated)
+
+    def whole(self) -> Episode:
         return Episode(
             observations=np.stack(self.observations),
             actions=np.array(self.actions, np.int32),
             rewards=np.array(self.rewards, np.float64),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
+            terminated=self.terminated,
+            truncated=self.truncated,
         )
-
-    def _flat(self, observation: Any) -> Observations:
-        # A copy, because an environment may write its next observation into the same array.
-        return np.array(spaces.flatten(self.env.observation_space, observation), np.float32)
-
-
-def environment_sizes(env: EnvSource) -> tuple[int, int]:
-    """How many numbers an environment shows, flattened, and how many actions it takes.
-
-    Raises:
-        QuorumError: as `play_episodes`.
-    """
-    made = _made(env)
-    action_count = _Copy(made).action_count
-    width = int(spaces.flatdim(made.observation_space))
-    made.close()
-    return width, action_count
-
-
-def _made(env: EnvSource) -> gymnasium.Env[Any, Any]:
-    if isinstance(env, str):
-        register_worlds()
-        try:
-            return gymnasium.make(env)
-        except (gymnasium.error.Error, ModuleNotFoundError) as error:
-            raise QuorumError(f"Gymnasium cannot make {env!r}: {error}") from error
-    made = env()
-    if not isinstance(made, gymnasium.Env):
-        raise QuorumError(f"{env!r} returns {made!r}: it must return a Gymnasium environment.")
-    return made
 
 
 def _checked_actions(actions: Actions, rows: int, action_count: int) -> Actions:
@@ -341,7 +318,3 @@ def _checked_actions(actions: Actions, rows: int, action_count: int) -> Actions:
             f"the policy takes action {outside[0]}: the actions are 0 to {action_count - 1}."
         )
     return values
-
-
-def _name(env: gymnasium.Env[Any, Any]) -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__

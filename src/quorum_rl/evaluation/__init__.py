@@ -5,6 +5,7 @@ released, and the estimate takes `Released` prefixes only.
 """
 
 from quorum_rl.evaluation.fitted_q import FittedQEstimate, fitted_q_estimate
+from quorum_rl.evaluation.in_gymnasium import gymnasium_returns, same_world
 from quorum_rl.evaluation.policies import policy_returns
 from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol, get_protocol
 from quorum_rl.evaluation.returns import (
@@ -12,7 +13,6 @@ from quorum_rl.evaluation.returns import (
     as_fraction_of,
     evaluation_params,
     greedy_policy,
-    gymnasium_returns,
     returns_of,
     scores_of,
 )
@@ -41,6 +41,7 @@ __all__ = [
     "paired_difference",
     "policy_returns",
     "returns_of",
+    "same_world",
     "scores_of",
     "summarise",
 ]

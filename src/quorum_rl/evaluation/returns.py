@@ -1,4 +1,4 @@
-"""How good learned policies are: greedy returns of whole episodes, in a world or in Gymnasium."""
+"""How good learned policies are: greedy returns of whole episodes in a world."""
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from quorum_rl.devices import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
-from quorum_rl.envs.gymnasium_bridge import EnvSource, Seed, play_episodes
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 
@@ -29,6 +28,7 @@ def returns_of(
     params: Any,
     key: Array,
     episodes: int,
+    numbers: npt.NDArray[np.int32] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Undiscounted returns of many trained policies, each in episodes of its own, in one program.
 
@@ -39,7 +39,7 @@ def returns_of(
     Run i plays the episodes that `envs.episode_returns` plays with `fold_in(key, i)`. So runs are
     independent of one another, while run i of one method meets the same starts as run i of
     another that is evaluated with the same key; and the first episodes are the same however many
-    there are.
+    there are. `numbers` says which i each run has, where they are not simply counted.
 
     Shapes: the result is `(runs, episodes)`.
 
@@ -59,7 +59,8 @@ def returns_of(
             f"the {world.name} parameters are a stack of settings: evaluate in one at a time."
         )
     runs = len(jax.tree.leaves(stacked_params)[0])
-    numbers = np.arange(runs, dtype=np.int32)
+    if numbers is None:
+        numbers = np.arange(runs, dtype=np.int32)
     every = placed(padded((stacked_params, numbers), runs))
     found = _compiled(learner, world, episodes)(*every, setting, key)
     return np.asarray(found)[:runs]
@@ -119,29 +120,6 @@ def _returns(
     begin = (running, jnp.ones(copies, bool), jnp.zeros(copies), jnp.zeros((), jnp.int32))
     total: Array = jax.lax.while_loop(unfinished, step, begin)[2]
     return total.reshape(runs, episodes)
-
-
-def gymnasium_returns(
-    policy: GreedyPolicy, env: EnvSource, *, episodes: int, seed: Seed = 0, copies: int = 8
-) -> npt.NDArray[np.float64]:
-    """Undiscounted returns of one policy in a Gymnasium environment, up to its own time limit.
-
-    For another time limit give a function that makes the environment, such as
-    `lambda: gymnasium.make("CartPole-v1", max_episode_steps=1000)`.
-
-    Shapes: the result is `(episodes,)`.
-
-    Raises:
-        QuorumError: as `envs.gymnasium_bridge.play_episodes`.
-    """
-    played = play_episodes(
-        env,
-        lambda observations, _: policy(observations),
-        episodes=episodes,
-        copies=copies,
-        seed=seed,
-    )
-    return np.array([episode.rewards.sum() for episode in played])
 
 
 def greedy_policy(learner: Learner, trained: Any) -> GreedyPolicy:

@@ -23,7 +23,11 @@ from quorum_rl.experts.checks import Probabilities, checked_floor, checked_obser
 
 EXPERTS_PER_CHUNK: Final = 256
 
-Policy: TypeAlias = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
+OwnPolicies: TypeAlias = Callable[[npt.NDArray[np.float32]], Probabilities]
+"""What some experts do, each in states of its own.
+
+Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
+"""
 
 
 @runtime_checkable
@@ -184,18 +188,17 @@ class UnloggedExperts(ABC):
 
         Shapes: `(len(self), rows, observation_size)` to `(len(self), rows, action_count)`.
         """
-        return np.concatenate(
-            [self.probabilities_of(slice(i, i + 1), own) for i, own in enumerate(observations)]
+        return self.among(slice(None))(observations)
+
+    def among(self, experts: slice) -> OwnPolicies:
+        """Some of the experts, for those who ask them again and again: `own_probabilities`."""
+        numbers = range(len(self))[experts]
+        return lambda observations: np.concatenate(
+            [
+                self.probabilities_of(slice(number, number + 1), own)
+                for number, own in zip(numbers, observations, strict=True)
+            ]
         )
-
-    def alone(self, number: int) -> Policy:
-        """One expert as a function of its states, for those who ask it again and again.
-
-        Shapes: `(rows, observation_size)` to `(rows, action_count)`.
-        """
-        return lambda observations: self.probabilities_of(slice(number, number + 1), observations)[
-            0
-        ]
 
     def smoothed(self, p_min: float) -> "UnloggedExperts":
         """Near-greedy versions of these experts; see `smoothing.smoothed`."""

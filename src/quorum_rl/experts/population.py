@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from quorum_rl.devices import over_experts, padded, placed
 from quorum_rl.experts.checks import Probabilities, checked_observations, checked_probabilities
-from quorum_rl.experts.expert_set import Policy, UnloggedExperts
+from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
 
@@ -85,11 +85,10 @@ class Population(UnloggedExperts):
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return self._checked(self._placed.probabilities(observations), range(len(self)))
 
-    def alone(self, number: int) -> Policy:
-        one = slice(number, number + 1)
-        networks = PlacedNetworks(jax.tree.map(lambda leaf: leaf[one], self.network))
-        numbers = range(number, number + 1)
-        return lambda states: self._checked(networks.probabilities(states[None]), numbers)[0]
+    def among(self, experts: slice) -> OwnPolicies:
+        networks = PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
+        numbers = range(len(self))[experts]
+        return lambda states: self._checked(networks.probabilities(states), numbers)
 
     @cached_property
     def _placed(self) -> "PlacedNetworks":

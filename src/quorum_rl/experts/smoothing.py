@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import Probabilities, checked_floor
-from quorum_rl.experts.expert_set import Policy, UnloggedExperts, too_late_to_smooth
+from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts, too_late_to_smooth
 
 Rule = Literal["greedy", "uniform mixture"]
 ArrayT = TypeVar("ArrayT", bound=Any)  # a NumPy or a JAX array
@@ -87,8 +87,8 @@ class SmoothedExperts(UnloggedExperts):
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)
 
-    def alone(self, number: int) -> Policy:
-        original = self.original.alone(number)
+    def among(self, experts: slice) -> OwnPolicies:
+        original = self.original.among(experts)
         return lambda observations: RULES[self.rule](original(observations), self.p_min)
 
 

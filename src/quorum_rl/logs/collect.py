@@ -5,9 +5,10 @@ release is private only if the queried policies generated the logs. The draws ar
 release's randomness, so without a seed they come from the operating system.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from quorum_rl.devices import over_experts, padded, placed, this_machine
 from quorum_rl.envs import AnyWorld, checked
-from quorum_rl.envs.gymnasium_bridge import EnvSource, environment_sizes, play_episodes
+from quorum_rl.envs.gymnasium_bridge import play
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import (
     LoggedExperts,
@@ -23,13 +24,16 @@ from quorum_rl.experts import (
     UnloggedExperts,
 )
 from quorum_rl.experts.checks import check_floor
-from quorum_rl.experts.expert_set import Policy
 from quorum_rl.experts.smoothing import RULES, smoothed_by
+from quorum_rl.gymnasium_copies import EnvParams, EnvSource, environment_sizes
+from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.logs.assemble import from_episodes, from_padded
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
+from quorum_rl.types import Episode
 
 Array = jax.Array
 
+COPIES_AT_ONCE: Final = 5120  # environments of Gymnasium: 256 experts with 20 trajectories each
 UNCHANGED = "none"  # the smoothing of experts that acted as they are
 
 
@@ -190,47 +194,53 @@ def _compiled(world: AnyWorld) -> tuple[Any, Any]:
 def collect_from_gymnasium(
     experts: UnloggedExperts,
     environment: EnvSource,
+    params: EnvParams | None = None,
     *,
     trajectories: int,
     horizon: int,
     minimum_experts: int | None = None,
+    workers: int = 1,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
     """As `collect`, in any Gymnasium environment with discrete actions.
 
-    `horizon` is the declared time limit of the environment; a longer episode is an error.
+    `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
+    limit of the environment; a longer episode is an error. `workers` processes step the
+    environments (see `gymnasium_workers.open_copies`): the log does not depend on their number.
 
     Raises:
-        QuorumError: if the experts and the environment do not fit, or an episode is too long.
+        QuorumError: if the experts and the environment do not fit, an episode is too long, or a
+            worker dies.
     """
-    width, actions = environment_sizes(environment)
-    _check_fit(experts, width, actions, str(environment))
+    sizes = environment_sizes(environment, params)
+    _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
+    if trajectories < 1:
+        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
     declared = Declared(
-        action_count=actions,
-        observation_size=width,
+        action_count=sizes.action_count,
+        observation_size=sizes.observation_size,
         horizon=horizon,
         p_min=experts.p_min,
         smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
+        world_params=dict(params or {}),
         machine=this_machine(),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
+    # Every expert has chance of its own: what it does is the same in any company.
     children = np.random.SeedSequence(seed).spawn(len(experts))
-    played = [
-        episode
-        for number, child in enumerate(children)
-        for episode in play_episodes(
-            environment,
-            partial(_drawn_from, experts.alone(number), number, experts.p_min),
-            episodes=trajectories,
-            copies=trajectories,
-            longest=horizon,
-            seed=child.generate_state(4).tolist(),
-        )
-    ]
+    at_once = min(max(COPIES_AT_ONCE // trajectories, 1), len(experts))
+    played: list[Episode] = []
+    with open_copies(environment, params, count=at_once * trajectories, workers=workers) as copies:
+        for first in range(0, len(experts), at_once):
+            chosen = range(len(experts))[first : first + at_once]
+            sources = [child.spawn(2) for child in children[first : first + at_once]]
+            starts = [one.generate_state(trajectories, np.uint64) for one, _ in sources]
+            act = _acting(experts, chosen, [np.random.Philox(other) for _, other in sources])
+            played += play(copies, act, np.concatenate(starts).tolist(), longest=horizon)
     demonstrations = from_episodes(
         declared,
         expert=np.repeat(np.arange(len(experts)), trajectories),
@@ -244,17 +254,21 @@ def collect_from_gymnasium(
     return demonstrations, LoggedExperts(experts)
 
 
-def _drawn_from(
-    policy: Policy,
-    number: int,
-    p_min: float,
-    observations: npt.NDArray[np.float32],
-    rng: np.random.Generator,
-) -> npt.NDArray[np.int32]:
-    """What an expert does in each row, drawn."""
-    probabilities = policy(observations)
-    check_floor(probabilities[None], [number], p_min)
-    return drawn(probabilities, rng.random(len(observations)))
+def _acting(
+    experts: UnloggedExperts, numbers: range, sources: Sequence[np.random.BitGenerator]
+) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int32]]:
+    """What some experts do, drawn; rows are trajectories of the first, then of the next, …"""
+    asked = experts.among(slice(numbers.start, numbers.stop))
+    chance = [np.random.Generator(source) for source in sources]
+
+    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        own = observations.reshape(len(numbers), -1, observations.shape[-1])
+        probabilities = asked(own)
+        check_floor(probabilities, numbers, experts.p_min)
+        uniform = np.stack([rng.random(own.shape[1]) for rng in chance])
+        return drawn(probabilities, uniform).reshape(-1)
+
+    return act
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:

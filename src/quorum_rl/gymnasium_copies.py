@@ -1,0 +1,194 @@
+"""Copies of a Gymnasium environment that are made and stepped together.
+
+Nothing here imports JAX: `gymnasium_workers` does the same in processes that need none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.gymnasium_worlds import register_worlds
+
+Observations: TypeAlias = NDArray[np.float32]
+Actions: TypeAlias = NDArray[np.integer[Any]]
+Flags: TypeAlias = NDArray[np.bool_]
+Which: TypeAlias = NDArray[np.intp]
+
+EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
+"""A name for `gymnasium.make`, or a function that makes a new environment at every call."""
+
+EnvParams: TypeAlias = Mapping[str, float]
+"""What `gymnasium.make` is given besides the name; 0 and 1 stand for no and yes."""
+
+Recipe: TypeAlias = EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
+"""How to make one environment in any process."""
+
+
+class Sizes(NamedTuple):
+    """What a policy has to know of an environment; `name` is for people."""
+
+    name: str
+    observation_size: int  # flattened
+    action_count: int
+    first_action: int  # what the environment itself calls action 0
+
+
+class Seen(NamedTuple):
+    """What one step showed of some of the copies, one row each."""
+
+    observations: Observations
+    rewards: NDArray[np.float64]
+    terminated: Flags
+    truncated: Flags
+
+
+class Copies(Protocol):
+    """Environments of one kind, counted from 0. Each plays an episode of its own."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    def __len__(self) -> int: ...
+
+    def start(self, which: Which, seeds: Sequence[int]) -> Observations:
+        """Begin an episode in some of the copies, each from its seed: the first observations."""
+
+    def step(self, which: Which, actions: Actions) -> Seen:
+        """Let some of the copies take one action each, counted from 0."""
+
+
+class CopiesHere:
+    """Copies in this process."""
+
+    def __init__(self, recipe: Recipe, count: int) -> None:
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        with ExitStack() as unfinished:
+            unfinished.callback(self.close)
+            for _ in range(count):
+                self._envs.append(made_by(recipe))
+            if len({id(env) for env in self._envs}) < count:
+                raise QuorumError(
+                    f"{recipe!r} returns the same environment twice: let it make a new one."
+                )
+            self.sizes = _sizes(self._envs[0])
+            unfinished.pop_all()
+        self._seen_in = self._envs[0].observation_space
+
+    def __len__(self) -> int:
+        return len(self._envs)
+
+    def start(self, which: Which, seeds: Sequence[int]) -> Observations:
+        pairs = zip(which, seeds, strict=True)
+        return self._flat([self._envs[copy].reset(seed=int(seed))[0] for copy, seed in pairs])
+
+    def step(self, which: Which, actions: Actions) -> Seen:
+        seen = [
+            self._envs[copy].step(self.sizes.first_action + int(action))
+            for copy, action in zip(which, actions, strict=True)
+        ]
+        return Seen(
+            self._flat([one[0] for one in seen]),
+            np.array([one[1] for one in seen], np.float64),
+            np.array([one[2] for one in seen], np.bool_),
+            np.array([one[3] for one in seen], np.bool_),
+        )
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _flat(self, observations: Sequence[Any]) -> Observations:
+        # Copied, because an environment may write its next observation into the same array.
+        return np.array([spaces.flatten(self._seen_in, one) for one in observations], np.float32)
+
+
+# --- one environment ---
+
+
+def environment_sizes(env: EnvSource, params: EnvParams | None = None) -> Sizes:
+    """How many numbers an environment shows, flattened, and how many actions it takes.
+
+    Raises:
+        QuorumError: if it cannot be made, or not be played.
+    """
+    with closing(made_by(recipe_of(env, params or {}))) as made:
+        return _sizes(made)
+
+
+def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
+    """How to make the environment in any process: a name may be registered in this one only.
+
+    Raises:
+        QuorumError: if Gymnasium cannot make it.
+    """
+    if not isinstance(env, str):
+        if params:
+            raise QuorumError("parameters go with an environment's name, not with a function.")
+        return env
+    register_worlds()
+    # Gymnasium and many environments ask for an int where they mean a whole number or a flag.
+    given: dict[str, Any] = {
+        name: int(value) if value == int(value) else value
+        for name, value in _numbers(params).items()
+    }
+    try:
+        with closing(gymnasium.make(env, **given)) as made:
+            found: Recipe | None = made.spec
+    except gymnasium.error.DependencyNotInstalled as error:
+        if "box2d" not in str(error).lower():
+            raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error
+        raise QuorumError(
+            f"{env} needs Box2D, which is not installed: pip install 'quorum-rl[box2d]'."
+        ) from error
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError, AssertionError) as error:
+        raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error
+    assert found is not None, "gymnasium.make sets the specification"
+    return found
+
+
+def _numbers(params: EnvParams) -> EnvParams:
+    for name, value in params.items():
+        if not isinstance(value, int | float | np.number) or not np.isfinite(value):
+            raise QuorumError(f"the parameter {name!r} is {value!r}: give a finite number.")
+    return params
+
+
+def made_by(recipe: Recipe) -> gymnasium.Env[Any, Any]:
+    """A new environment."""
+    if not callable(recipe):
+        return gymnasium.make(recipe)
+    made = recipe()
+    if not isinstance(made, gymnasium.Env):
+        raise QuorumError(f"{recipe!r} returns {made!r}: it must return a Gymnasium environment.")
+    return made
+
+
+def _sizes(env: gymnasium.Env[Any, Any]) -> Sizes:
+    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise QuorumError(
+            f"{name} has the action space {env.action_space}: only Discrete actions are supported."
+        )
+    if not env.observation_space.is_np_flattenable:
+        raise QuorumError(
+            f"{name} has the observation space {env.observation_space}, which cannot "
+            "be flattened to a vector: wrap it so that its observations have a fixed size."
+        )
+    return Sizes(
+        name=name,
+        observation_size=int(spaces.flatdim(env.observation_space)),
+        action_count=int(env.action_space.n),
+        first_action=int(env.action_space.start),
+    )
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says, as part of a sentence."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
