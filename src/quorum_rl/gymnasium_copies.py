@@ -5,12 +5,12 @@ Nothing here imports JAX: `gymnasium_workers` does the same in processes that ne
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from quorum_rl.errors import QuorumError
@@ -27,8 +27,8 @@ EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
 EnvParams: TypeAlias = Mapping[str, float]
 """What `gymnasium.make` is given besides the name; 0 and 1 stand for no and yes."""
 
-Recipe: TypeAlias = EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
-"""How to make one environment in any process."""
+Recipe: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
+"""Makes a new environment at every call, in any process."""
 
 
 class Sizes(NamedTuple):
@@ -123,7 +123,7 @@ def environment_sizes(env: EnvSource, params: EnvParams | None = None) -> Sizes:
 
 
 def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
-    """How to make the environment in any process: a name may be registered in this one only.
+    """How to make the environment, here or elsewhere.
 
     Raises:
         QuorumError: if Gymnasium cannot make it.
@@ -140,7 +140,8 @@ def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
     }
     try:
         with closing(gymnasium.make(env, **given)) as made:
-            found: Recipe | None = made.spec
+            # The specification, because the name may be registered in this process only.
+            return partial(gymnasium.make, made.spec)  # type: ignore[arg-type]
     except gymnasium.error.DependencyNotInstalled as error:
         if "box2d" not in str(error).lower():
             raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error
@@ -149,8 +150,6 @@ def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
         ) from error
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, AssertionError) as error:
         raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error
-    assert found is not None, "gymnasium.make sets the specification"
-    return found
 
 
 def _numbers(params: EnvParams) -> EnvParams:
@@ -162,8 +161,6 @@ def _numbers(params: EnvParams) -> EnvParams:
 
 def made_by(recipe: Recipe) -> gymnasium.Env[Any, Any]:
     """A new environment."""
-    if not callable(recipe):
-        return gymnasium.make(recipe)
     made = recipe()
     if not isinstance(made, gymnasium.Env):
         raise QuorumError(f"{recipe!r} returns {made!r}: it must return a Gymnasium environment.")

@@ -7,7 +7,6 @@ costs more than it gains.
 
 import multiprocessing
 import os
-import pickle
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -62,6 +61,7 @@ class CopiesInWorkers:
     """Copies dealt out to worker processes: copy i is in worker i modulo their number."""
 
     def __init__(self, recipe: Recipe, count: int, workers: int) -> None:
+        portable = CloudpickleWrapper(recipe)  # functions without a name can be sent too
         self._count = count
         self._workers: list[_Worker] = []
         with ExitStack() as unfinished:
@@ -69,7 +69,7 @@ class CopiesInWorkers:
             for _ in range(workers):
                 self._workers.append(_Worker())
             for number, worker in enumerate(self._workers):
-                worker.send((_portable(recipe), len(range(number, count, workers))))
+                worker.send((portable, len(range(number, count, workers))))
             self.sizes = [Sizes(*worker.receive()) for worker in self._workers][-1]
             unfinished.pop_all()
 
@@ -131,7 +131,7 @@ class _Worker:
         except OSError as error:
             self.receive()  # it may have said why before it went
             raise self._gone() from error
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
+        except Exception as error:  # there are many ways not to be sent
             raise QuorumError(
                 "what makes the environments cannot be sent to a worker process "
                 f"({in_a_line(error)}): ask for one worker."
@@ -175,7 +175,7 @@ def _work(connection: Connection) -> None:
     with suppress(OSError), connection:  # which is what saying anything gives, once it is closed
         try:
             recipe, count = connection.recv()
-            with closing(CopiesHere(recipe, count)) as copies:
+            with closing(CopiesHere(recipe.fn, count)) as copies:
                 connection.send(tuple(copies.sizes))
                 while True:
                     what, which, values = connection.recv()
@@ -194,8 +194,3 @@ def _in_a_worker(error: Exception) -> str:
         f"an environment failed in a worker process with {type(error).__name__} "
         f"({in_a_line(error)}): ask for one worker to see where."
     )
-
-
-def _portable(recipe: Recipe) -> Any:
-    """The recipe as it can be sent to another process, functions without a name too."""
-    return CloudpickleWrapper(recipe) if callable(recipe) else recipe

@@ -1,7 +1,8 @@
 """Collecting: the logs are what the queried policies did in the true world, and nothing else."""
 
 import math
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -279,6 +280,10 @@ def test_experts_of_another_world_are_refused() -> None:
 def test_no_trajectories_are_refused(collected: Collected, trajectories: int) -> None:
     with pytest.raises(QuorumError, match=f"trajectories is {trajectories}: give at least 1"):
         collect(collected.experts, WORLD, trajectories=trajectories)
+    with pytest.raises(QuorumError, match=f"trajectories is {trajectories}: give at least 1"):
+        collect_from_gymnasium(
+            collected.experts, "CartPole-v1", trajectories=trajectories, horizon=500
+        )
 
 
 # Any Gymnasium environment
@@ -334,6 +339,60 @@ def test_collecting_from_gymnasium_depends_on_the_seed(from_gymnasium: Collected
     assert_same(again(2), from_gymnasium.log)
     starts = {float(log.columns.observations[0, 0]) for log in (from_gymnasium.log, again(3))}
     assert len(starts) == 2
+
+
+def test_a_log_from_gymnasium_depends_on_neither_workers_nor_how_many_act_at_once(
+    from_gymnasium: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(experts: Population, workers: int) -> Demonstrations:
+        return collect_from_gymnasium(
+            experts,
+            "CartPole-v1",
+            {"max_episode_steps": LIMIT},
+            trajectories=4,
+            horizon=LIMIT,
+            workers=workers,
+            seed=2,
+        )[0]
+
+    assert_same(again(from_gymnasium.experts, 2), from_gymnasium.log)
+    room = sys.modules[collect_from_gymnasium.__module__]  # its name is also a function's
+    monkeypatch.setattr(room, "COPIES_AT_ONCE", 9)  # two experts, then the third
+    one_by_one = again(from_gymnasium.experts, 1)
+    assert_same(one_by_one, from_gymnasium.log)
+    assert one_by_one.declared.world_params == {"max_episode_steps": LIMIT}
+    assert from_gymnasium.log.declared.world_params == {}
+
+
+def test_an_expert_does_in_gymnasium_what_it_would_do_in_another_company(
+    from_gymnasium: Collected,
+) -> None:
+    (layer,) = from_gymnasium.experts.network
+    few = replace(from_gymnasium.experts, network=(Layer(layer.weight[:2], layer.bias[:2]),))
+    log, _ = collect_from_gymnasium(few, short_cartpole, trajectories=4, horizon=LIMIT, seed=2)
+    steps = int(np.sum(log.episodes.length))
+    np.testing.assert_array_equal(log.columns.actions, from_gymnasium.log.columns.actions[:steps])
+    np.testing.assert_array_equal(log.episodes.length, from_gymnasium.log.episodes.length[:8])
+
+
+def test_actions_in_gymnasium_are_drawn_from_the_probabilities_that_a_query_returns() -> None:
+    experts = population(1, experts=12)
+    log, logged = collect_from_gymnasium(
+        experts, short_cartpole, trajectories=20, horizon=LIMIT, seed=4
+    )
+    steps, expert = rows_of(log)
+    queried = logged.probabilities(np.asarray(steps.observation))
+    chance = queried[expert, np.arange(len(expert)), 1]
+    took = np.asarray(steps.action) == 1
+    variance = np.bincount(expert, chance * (1 - chance))
+    # Given the past each action is a coin of its own chance, so each expert's surplus is near
+    # normal. Fixed seed; another seed would fail with probability 1e-6.
+    statistic = (np.bincount(expert, took - chance) ** 2 / variance).sum()
+    assert stats.chi2.sf(statistic, len(variance)) > 1e-6
+    # It would be noticed if experts had acted for one another.
+    swapped = queried[(expert + 1) % 12, np.arange(len(expert)), 1]
+    worst = np.bincount(expert, took - swapped) ** 2 / variance
+    assert stats.chi2.sf(worst.sum(), len(variance)) < 1e-12
 
 
 def test_an_episode_longer_than_the_declared_horizon_is_refused(
