@@ -1,8 +1,8 @@
 """Copies of a Gymnasium environment in several processes, or in this one.
 
 A worker process steps many copies. It imports NumPy, Gymnasium and the environment, and not JAX.
-Gymnasium's own `AsyncVectorEnv` has one process for every copy: with more copies than cores that
-costs more than it gains.
+Gymnasium's own `AsyncVectorEnv` has a process for every copy: a policy would be asked about no more
+rows at once than there are processes.
 """
 
 import multiprocessing

@@ -18,7 +18,7 @@ from quorum_rl.gymnasium_copies import EnvParams, Observations
 from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.types import Episode
 
-SEEDS = [11, 12, 2**63 + 13, 14, 15]
+SEEDS = [11, 12, 2**63 + 13, 14, 15, 16, 17, 18, 19]
 
 
 def assert_same(played: list[Episode], others: list[Episode]) -> None:
@@ -48,7 +48,7 @@ def played_with(workers: int, env: str, params: EnvParams, actions: int) -> list
     def drawing(observations: Observations) -> Any:
         return rng.integers(actions, size=len(observations))
 
-    with open_copies(env, params, count=3, workers=workers) as copies:
+    with open_copies(env, params, count=7, workers=workers) as copies:
         return play(copies, drawing, SEEDS)
 
 
