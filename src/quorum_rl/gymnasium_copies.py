@@ -145,8 +145,9 @@ def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
     except gymnasium.error.DependencyNotInstalled as error:
         if "box2d" not in str(error).lower():
             raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error
-        raise QuorumError(
-            f"{env} needs Box2D, which is not installed: pip install 'quorum-rl[box2d]'."
+        raise QuorumError(  # Gymnasium imports all environments of Box2D, and one draws at once
+            f"{env} needs Box2D and pygame, not both of which are installed: "
+            "pip install 'quorum-rl[box2d]'."
         ) from error
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, AssertionError) as error:
         raise QuorumError(f"Gymnasium cannot make {env!r}: {in_a_line(error)}.") from error

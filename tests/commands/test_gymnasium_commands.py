@@ -94,7 +94,8 @@ def test_parameters_of_the_environment_are_kept_with_the_log(
 def test_box2d_is_named_where_it_is_missing(
     policy: Path, experts_file: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    fix = "LunarLander-v3 needs Box2D, which is not installed: pip install 'quorum-rl[box2d]'."
+    fix = "LunarLander-v3 needs Box2D and pygame, not both of which are installed: pip install "
+    fix += "'quorum-rl[box2d]'."
     lander = ("--gymnasium", "LunarLander-v3")
     assert fix in refused("evaluate", str(policy), *lander)
     out = tmp_path / "log.arrow"
