@@ -7,6 +7,7 @@ do not take part: they pull the leg back to the hull in the next step. The groun
 so each body is alone with it.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,14 +26,17 @@ from quorum_rl.envs.lunar_lander.geometry import (
     Shape,
     Vec,
     dot,
+    rotation,
+    vec,
+    where,
 )
 from quorum_rl.envs.lunar_lander.joints import LINEAR_SLOP, TIME_STEP
+from quorum_rl.envs.lunar_lander.kernels import in_one_kernel, repeated_while
 from quorum_rl.envs.lunar_lander.solver import Lander, Leg, flag_after, limited
 from quorum_rl.envs.lunar_lander.touching import (
     BOTH_SKINS,
     NEIGHBOURS,
     Touch,
-    corners_of,
     edge_ends,
     nearest_edge,
 )
@@ -40,21 +44,22 @@ from quorum_rl.envs.world import Array
 
 NEAREST: Final = BOTH_SKINS - 3 * LINEAR_SLOP  # metres between shapes without skin, at an impact
 TOLERANCE: Final = 0.25 * LINEAR_SLOP
-ROUNDS: Final = 5  # of the search for the time of an impact, each a chord of the distance
-MOST_IMPACTS: Final = 4  # of one leg in one step
+MOST_DIRECTIONS: Final = 20  # of one search for the time of an impact
+MOST_CUTS: Final = 50  # of the time in which the bodies come near in one of them
+MOST_IMPACTS: Final = 8  # of one leg in one step
 MOST_CORRECTIONS: Final = 20
 SHARE_CORRECTED: Final = 0.75  # of a penetration at one correction: more than between steps
 STILL_PENETRATING: Final = -1.5 * LINEAR_SLOP
 
 
-class _Sweep(NamedTuple):
-    """The rest of a step: from where, to where (the leg's pose), and how much has passed."""
+class _Falling(NamedTuple):
+    """The rest of a step: from where, to where (the leg's pose), and what is hit on the way."""
 
     start: Pose
     leg: Leg
+    share: Array  # of the rest of the step, until the leg hits the ground; 1 if it does not
     elapsed: Array  # from 0 to 1
     impacts: Array
-    going: Array
 
 
 def impacted(lander: Lander, before: Lander, ground: Array, passes: int) -> Lander:
@@ -69,41 +74,61 @@ def impacted(lander: Lander, before: Lander, ground: Array, passes: int) -> Land
 
     legs = jax.vmap(one_leg)(stacked(*lander.legs), stacked(*before.legs).body.pose)
     first, second = (jax.tree.map(lambda leaf, at=at: leaf[at], legs) for at in range(2))
-    hits = _hits(_gaps(HULL, before.hull.pose, lander.hull.pose, ground))
+    share = first_hit(HULL, before.hull.pose, lander.hull.pose, ground)
     return Lander(
         hull=lander.hull,
         legs=(first, second),
-        crashed=lander.crashed | hits.any(),
+        crashed=lander.crashed | (share < 1),
         asleep=lander.asleep,
     )
 
 
 def _leg_impacts(leg: Leg, start: Pose, ground: Array, passes: int) -> Leg:
-    def goes_on(now: _Sweep) -> Array:
-        return now.going & (now.impacts < MOST_IMPACTS)
+    def goes_on(now: _Falling) -> Array:
+        return (now.share < 1) & (now.impacts < MOST_IMPACTS)
 
-    def advance(now: _Sweep) -> _Sweep:
-        pose = now.leg.body.pose
-        share = _first_hit(LEG, now.start, pose, ground)
-        elapsed = now.elapsed + (1 - now.elapsed) * share
-        at = _between(now.start, pose, share)
+    def advance(now: _Falling) -> _Falling:
+        elapsed = now.elapsed + (1 - now.elapsed) * now.share
+        at = _between(now.start, now.leg.body.pose, now.share)
         touching, touches = contacts.found(at, ground, now.leg.contacts)
         flag = flag_after(now.leg.touches, now.leg.contacts, touching)
         at = _pushed_out(at, touches)
         motion = limited(_stopped(at, now.leg.body.motion, touches, passes))
         rest = (1 - elapsed) * TIME_STEP
         end = Pose(at.centre + rest * motion.velocity, at.angle + rest * motion.spin)
+        share = first_hit(LEG, at, end, ground)
+        body = Body(end, motion, now.leg.body.resting)
+        leg = Leg(body, now.leg.hinge, touching, flag)
+        after = _Falling(at, leg, share, elapsed, now.impacts + 1)
         solid = jnp.stack([touch.count > 0 for touch in touches]).any()
-        again = solid & _hits(_gaps(LEG, at, end, ground)).any()
-        leg = Leg(Body(end, motion, now.leg.body.resting), now.leg.hinge, touching, flag)
-        after = _Sweep(at, leg, elapsed, now.impacts + 1, again)
-        stays = now._replace(going=jnp.bool_(False))
-        chosen: _Sweep = jax.tree.map(partial(jnp.where, solid), after, stays)
+        unmoved = now._replace(share=jnp.ones_like(share))
+        chosen: _Falling = jax.tree.map(partial(jnp.where, solid), after, unmoved)
         return chosen
 
-    going = _hits(_gaps(LEG, start, leg.body.pose, ground)).any()
-    begin = _Sweep(start, leg, jnp.float32(0), jnp.int32(0), going)
+    share = first_hit(LEG, start, leg.body.pose, ground)
+    begin = _Falling(start, leg, share, jnp.float32(0), jnp.int32(0))
     return jax.lax.while_loop(goes_on, advance, begin).leg
+
+
+class _Sweep(NamedTuple):
+    start: Pose
+    end: Pose
+    left: Vec  # end of the edge
+    right: Vec
+
+
+class _Search(NamedTuple):
+    time: Array  # from 0 to 1, before which nothing is hit
+    hit: Array
+    going: Array
+    directions: Array
+
+
+class _Direction(NamedTuple):
+    """From the edge to the body, in which they are apart."""
+
+    unit: Vec
+    turns: Array  # whether it is fixed to the body, and given as the body sees it
 
 
 def _between(start: Pose, end: Pose, share: Array) -> Pose:
@@ -111,110 +136,202 @@ def _between(start: Pose, end: Pose, share: Array) -> Pose:
     return Pose(centre, start.angle + share * (end.angle - start.angle))
 
 
-class _Gaps(NamedTuple):
-    """How far a body is from the edges it can reach, at the start and at the end of a sweep."""
+def first_hit(shape: Shape, start: Pose, end: Pose, ground: Array) -> Array:
+    """When the body first hits the ground, as a share of the sweep; 1 if never.
 
-    edges: Array
-    start: Array
-    end: Array
-
-
-def _gaps(shape: Shape, start: Pose, end: Pose, ground: Array) -> _Gaps:
+    Conservative advancement: two convex shapes are apart as long as they are in one direction. The
+    one in which they are nearest now tells a time up to which they cannot meet; there the next is
+    found, until they are as near as an impact is, or are apart to the end. So a body that would
+    be on the other side of the edge at the end is found too.
+    """
     first = jnp.minimum(nearest_edge(shape, start), nearest_edge(shape, end))
     edges = first + jnp.arange(NEIGHBOURS, dtype=jnp.int32)
 
-    def at(pose: Pose) -> Array:
-        return jax.vmap(lambda edge: _gap(shape, pose, *edge_ends(ground, edge)))(edges)
+    def time_of(edge: Array) -> Array:
+        sweep = _Sweep(start, end, *edge_ends(ground, edge))
+        no, zero = jnp.bool_(False), jnp.zeros_like(start.angle)
+        begin = _Search(zero, no, edge < EDGES, jnp.zeros_like(edge))
+        found = in_one_kernel(partial(_searched, shape), sweep, begin)
+        return jnp.where(found.hit, found.time, 1.0)
 
-    return _Gaps(edges, at(start), at(end))
-
-
-def _hits(gaps: _Gaps) -> Array:
-    """Whether the body hits each edge; one that is in the ground already is too late."""
-    near = (gaps.end < NEAREST - TOLERANCE) | (gaps.start < NEAREST + TOLERANCE)
-    return (gaps.start > 0) & near & (gaps.edges < EDGES)
+    return jax.vmap(time_of)(edges).min()
 
 
-def _first_hit(shape: Shape, start: Pose, end: Pose, ground: Array) -> Array:
-    """When the body first hits an edge, as a share of the sweep; 1 if never."""
-    gaps = _gaps(shape, start, end, ground)
+def _searched(shape: Shape, sweep: _Sweep, begin: _Search) -> _Search:
+    def try_direction(now: _Search) -> _Search:
+        pose = _between(sweep.start, sweep.end, now.time)
+        gap, direction = _nearest(shape, pose, sweep)
 
-    def time_of(edge: Array, at_start: Array, at_end: Array) -> Array:
-        left, right = edge_ends(ground, edge)
+        def excess(time: Array) -> Array:
+            then = _between(sweep.start, sweep.end, time)
+            return _separation(shape, then, sweep, direction) - NEAREST
 
-        def narrow(_: Array, bracket: tuple[Array, Array, Array, Array]) -> tuple[Array, ...]:
-            early, over, late, under = bracket  # times, and how far from NEAREST it is then
-            middle = early + over / jnp.maximum(over - under, 1e-9) * (late - early)
-            excess = _gap(shape, _between(start, end, middle), left, right) - NEAREST
-            apart = excess > 0
-            # Halving the end that stays keeps the chords from creeping up from one side.
-            return (
-                jnp.where(apart, middle, early),
-                jnp.where(apart, excess, 0.5 * over),
-                jnp.where(apart, late, middle),
-                jnp.where(apart, 0.5 * under, excess),
-            )
+        last = jnp.ones_like(now.time)
+        at_last = excess(last)
+        near = gap < NEAREST + TOLERANCE
+        goes_on = now.going & ~near & (at_last <= -TOLERANCE)
+        none = jnp.zeros_like(now.directions)
+        whole = _Bracket(now.time, gap - NEAREST, last, at_last, now.time, none, goes_on)
+        time = _root(excess, whole)
+        return _Search(
+            time=jnp.where(goes_on, time, now.time),
+            hit=near & (gap > 0),  # what is in the ground already is too late
+            going=goes_on,
+            directions=now.directions + 1,
+        )
 
-        whole = (jnp.float32(0), at_start - NEAREST, jnp.float32(1), at_end - NEAREST)
-        early, over, late, under = jax.lax.fori_loop(0, ROUNDS, narrow, whole)
-        found = early + over / jnp.maximum(over - under, 1e-9) * (late - early)
-        return jnp.where(at_start < NEAREST + TOLERANCE, 0.0, found)
+    def unfinished(now: _Search) -> Array:
+        return now.going & (now.directions < MOST_DIRECTIONS)
 
-    times = jax.vmap(time_of)(gaps.edges, gaps.start, gaps.end)
-    return jnp.where(_hits(gaps), times, 1.0).min()
-
-
-def _gap(shape: Shape, pose: Pose, left: Vec, right: Vec) -> Array:
-    """The distance of a body, without its skin, from an edge; if they overlap, minus the depth."""
-    corners, normals = corners_of(shape, pose)
-    following = Vec(jnp.roll(corners.x, -1), jnp.roll(corners.y, -1))
-    to_corners = _distances(corners, left, right).min()
-    to_left = _distances(left, corners, following).min()
-    to_right = _distances(right, corners, following).min()
-    along = right - left
-    sides = dot(Vec(-along.y, along.x), corners - left) / jnp.sqrt(dot(along, along))
-    by_edge = jnp.maximum(sides.min(), -sides.max())
-    by_side = jnp.minimum(dot(normals, left - corners), dot(normals, right - corners)).max()
-    depth = jnp.maximum(by_edge, by_side)
-    distance = jnp.minimum(to_corners, jnp.minimum(to_left, to_right))
-    return jnp.where(depth < 0, depth, distance)
+    return repeated_while(unfinished, try_direction, begin)
 
 
-def _distances(point: Vec, start: Vec, end: Vec) -> Array:
-    """Of points from segments; either may be many."""
+class _Bracket(NamedTuple):
+    early: Array  # still apart
+    over: Array  # by how much
+    late: Array
+    under: Array
+    time: Array
+    cuts: Array
+    going: Array
+
+
+def _root(excess: Callable[[Array], Array], whole: _Bracket) -> Array:
+    """A time at which `excess` is zero, nearly enough: by halves and chords in turns."""
+
+    def cut(now: _Bracket) -> _Bracket:
+        chord = now.early + now.over / (now.over - now.under) * (now.late - now.early)
+        time = jnp.where(now.cuts % 2 == 1, chord, 0.5 * (now.early + now.late))
+        value = excess(time)
+        apart = value > 0
+        return _Bracket(
+            early=jnp.where(apart, time, now.early),
+            over=jnp.where(apart, value, now.over),
+            late=jnp.where(apart, now.late, time),
+            under=jnp.where(apart, now.under, value),
+            time=time,
+            cuts=now.cuts + 1,
+            going=jnp.abs(value) >= TOLERANCE,
+        )
+
+    def unfinished(now: _Bracket) -> Array:
+        return now.going & (now.cuts < MOST_CUTS)
+
+    return repeated_while(unfinished, cut, whole).time
+
+
+def _separation(shape: Shape, pose: Pose, edge: _Sweep, direction: _Direction) -> Array:
+    """How far apart they are in one direction."""
+    unit = where(direction.turns, rotation(pose.angle).turn(direction.unit), direction.unit)
+    corners = [dot(unit, corner) for corner in _corners(shape, pose)]
+    lowest = corners[0]
+    for corner in corners[1:]:
+        lowest = jnp.minimum(lowest, corner)
+    return lowest - jnp.maximum(dot(unit, edge.left), dot(unit, edge.right))
+
+
+def _nearest(shape: Shape, pose: Pose, edge: _Sweep) -> tuple[Array, _Direction]:
+    """The distance of body and edge, not positive if they overlap, and its direction.
+
+    Numbers stay scalars here, corner by corner: a kernel has no small arrays.
+    """
+    corners = _corners(shape, pose)
+    turned = rotation(pose.angle)
+    along = edge.right - edge.left
+    length = jnp.sqrt(dot(along, along))
+    upwards = (1 / length) * Vec(-along.y, along.x)
+    facing = where(dot(upwards, pose.centre - edge.left) >= 0, upwards, -upwards)
+    square = jnp.full_like(pose.angle, jnp.inf)
+    unit, turns = facing, jnp.zeros_like(square, bool)
+    lowest, highest = square, -square
+    by_side = -square
+    for number, corner in enumerate(corners):
+        away, within = _from_segment(corner, edge.left, edge.right)
+        size = dot(away, away)
+        straight = where(within, facing, (1 / jnp.sqrt(jnp.maximum(size, 1e-30))) * away)
+        closer = size < square
+        square, unit = jnp.where(closer, size, square), where(closer, straight, unit)
+        turns &= ~closer
+        height = dot(facing, corner - edge.left)
+        lowest, highest = jnp.minimum(lowest, height), jnp.maximum(highest, height)
+        # The side that starts at this corner may have an end of the edge before it.
+        normal = Vec(*(jnp.full_like(square, float(part)) for part in shape.normals[number]))
+        outward = turned.turn(normal)
+        following = corners[(number + 1) % len(corners)]
+        outside = []
+        for end in (edge.left, edge.right):
+            away, within = _from_segment(end, corner, following)
+            size = dot(away, away)
+            closer = within & (size < square)
+            square, unit = jnp.where(closer, size, square), where(closer, -normal, unit)
+            turns |= closer
+            outside.append(dot(outward, end - corner))
+        by_side = jnp.maximum(by_side, jnp.minimum(outside[0], outside[1]))
+    depth = jnp.maximum(jnp.maximum(lowest, -highest), by_side)
+    return jnp.where(depth < 0, depth, jnp.sqrt(square)), _Direction(unit, turns)
+
+
+def _corners(shape: Shape, pose: Pose) -> list[Vec]:
+    origin, turned = shape.origin(pose), rotation(pose.angle)
+    return [origin + turned.turn(vec(float(x), float(y))) for x, y in shape.vertices]
+
+
+def _from_segment(point: Vec, start: Vec, end: Vec) -> tuple[Vec, Array]:
+    """The way to a point from the nearest of a segment; whether that is none of its ends."""
     along = end - start
-    share = jnp.clip(dot(point - start, along) / dot(along, along), 0.0, 1.0)
-    away = point - start - share * along
-    return jnp.sqrt(dot(away, away))
+    share = dot(point - start, along) / dot(along, along)
+    away = point - start - jnp.clip(share, 0.0, 1.0) * along
+    return away, (share > 0) & (share < 1)
+
+
+class _PushedOut(NamedTuple):
+    pose: Pose
+    deepest: Array  # penetration that the last correction found
+    corrections: Array
 
 
 def _pushed_out(pose: Pose, touches: tuple[Touch, ...]) -> Pose:
-    def goes_on(now: tuple[Pose, Array, Array]) -> Array:
-        return (now[1] < STILL_PENETRATING) & (now[2] < MOST_CORRECTIONS)
+    flat = jnp.zeros_like(pose.angle)
+    begin = _PushedOut(pose, flat - 1, flat.astype(jnp.int32))
+    return in_one_kernel(_corrections, touches, begin).pose
 
-    def correct(now: tuple[Pose, Array, Array]) -> tuple[Pose, Array, Array]:
-        pose, worst = now[0], jnp.float32(0)
+
+def _corrections(touches: tuple[Touch, ...], begin: _PushedOut) -> _PushedOut:
+    def correct(now: _PushedOut) -> _PushedOut:
+        pose, worst = now.pose, jnp.zeros_like(now.deepest)
         for touch in touches:
             pose, deepest = contacts.lifted(touch, pose, SHARE_CORRECTED)
             worst = jnp.minimum(worst, deepest)
-        return pose, worst, now[2] + 1
+        return _PushedOut(pose, worst, now.corrections + 1)
 
-    return jax.lax.while_loop(goes_on, correct, (pose, jnp.float32(-1), jnp.int32(0)))[0]
+    def unfinished(now: _PushedOut) -> Array:
+        return (now.deepest < STILL_PENETRATING) & (now.corrections < MOST_CORRECTIONS)
+
+    return repeated_while(unfinished, correct, begin)
+
+
+class _Stopping(NamedTuple):
+    motion: Motion
+    sums: tuple[ContactImpulse, ...]
 
 
 def _stopped(pose: Pose, motion: Motion, touches: tuple[Touch, ...], passes: int) -> Motion:
     """The motion of a leg alone after the ground has taken its speed."""
-    made = [contacts.prepared(pose, touch) for touch in touches]
-    zero = jnp.float32(0)
+    made = tuple(contacts.prepared(pose, touch) for touch in touches)
+    zero = jnp.zeros_like(motion.spin)
     nothing = tuple(ContactImpulse((zero, zero), (zero, zero)) for _ in touches)
+    begin = _Stopping(motion, nothing)
+    return in_one_kernel(partial(_stopping_passes, passes), made, begin).motion
 
-    def one_pass(
-        _: Array, now: tuple[Motion, tuple[ContactImpulse, ...]]
-    ) -> tuple[Motion, tuple[ContactImpulse, ...]]:
-        motion, sums = now[0], list(now[1])
+
+def _stopping_passes(
+    passes: int, made: tuple[contacts.PreparedContact, ...], begin: _Stopping
+) -> _Stopping:
+    def one_pass(_: Array, now: _Stopping) -> _Stopping:
+        motion, sums = now.motion, list(now.sums)
         for place, contact in enumerate(made):
             motion, sums[place] = contacts.solved(contact, motion, sums[place])
-        return motion, tuple(sums)
+        return _Stopping(motion, tuple(sums))
 
-    stopped: Motion = jax.lax.fori_loop(0, passes, one_pass, (motion, nothing))[0]
-    return stopped
+    after: _Stopping = jax.lax.fori_loop(0, passes, one_pass, begin)
+    return after

@@ -7,6 +7,7 @@ almost still for half a second fall asleep.
 """
 
 import math
+from functools import partial
 from typing import Final, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ from quorum_rl.envs.lunar_lander.geometry import (
     dot,
 )
 from quorum_rl.envs.lunar_lander.joints import HINGES, LINEAR_SLOP, TIME_STEP, HingeImpulse
+from quorum_rl.envs.lunar_lander.kernels import in_one_kernel, repeated_while
 from quorum_rl.envs.lunar_lander.touching import Touch
 from quorum_rl.envs.world import Array
 from quorum_rl.pytree import pytree
@@ -71,6 +73,13 @@ class _Moving(NamedTuple):
     legs: tuple[Motion, Motion]
     hinges: tuple[HingeImpulse, HingeImpulse]
     pressing: tuple[tuple[ContactImpulse, ...], tuple[ContactImpulse, ...]]
+
+
+class _Prepared(NamedTuple):
+    """What stays the same in all passes over the velocities."""
+
+    hinges: tuple[joints.PreparedHinge, joints.PreparedHinge]
+    contacts: tuple[tuple[PreparedContact, ...], tuple[PreparedContact, ...]]
 
 
 class _Placed(NamedTuple):
@@ -191,22 +200,29 @@ def _solved_velocities(
             hinged[number], hull_motion, motions[number], first.push, first.motor + first.stop
         )
 
+    prepared = _Prepared((hinged[0], hinged[1]), (tuple(made[0]), tuple(made[1])))
+    begin = _moving(hull_motion, motions, hinges, pressing)
+    after = in_one_kernel(partial(_velocity_passes, passes), prepared, begin)
+    return prepared.hinges, after
+
+
+def _velocity_passes(passes: int, made: _Prepared, begin: _Moving) -> _Moving:
     def one_pass(_: Array, now: _Moving) -> _Moving:
         hull_motion, motions, sums = now.hull, list(now.legs), list(now.hinges)
         pressing = [list(mine) for mine in now.pressing]
         for number in ORDER:
             hull_motion, motions[number], sums[number] = joints.solved(
-                HINGES[number], hinged[number], hull_motion, motions[number], sums[number]
+                HINGES[number], made.hinges[number], hull_motion, motions[number], sums[number]
             )
         for number in ORDER:
-            for place, contact in enumerate(made[number]):
+            for place, contact in enumerate(made.contacts[number]):
                 motions[number], pressing[number][place] = contacts.solved(
                     contact, motions[number], pressing[number][place]
                 )
         return _moving(hull_motion, motions, sums, pressing)
 
-    begin = _moving(hull_motion, motions, hinges, pressing)
-    return (hinged[0], hinged[1]), jax.lax.fori_loop(0, passes, one_pass, begin)
+    after: _Moving = jax.lax.fori_loop(0, passes, one_pass, begin)
+    return after
 
 
 def _moving(
@@ -228,10 +244,20 @@ def _corrected_positions(
     most: int,
 ) -> _Placed:
     """Correct until all constraints hold well enough, or `most` times."""
+    begin = _Placed(hull, legs, jnp.zeros_like(hull.angle, bool), jnp.zeros_like(hull.angle, int))
+    return in_one_kernel(partial(_corrections, most), (hinged, touches), begin)
+
+
+def _corrections(
+    most: int,
+    held: tuple[tuple[joints.PreparedHinge, joints.PreparedHinge], Touches],
+    begin: _Placed,
+) -> _Placed:
+    hinged, touches = held
 
     def correct(now: _Placed) -> _Placed:
         hull, poses = now.hull, list(now.legs)
-        fine = jnp.bool_(True)
+        fine = jnp.ones_like(now.fine)
         for number in ORDER:
             for touch in touches[number]:
                 poses[number], deepest = contacts.lifted(touch, poses[number])
@@ -243,10 +269,10 @@ def _corrected_positions(
             fine &= straight
         return _Placed(hull, (poses[0], poses[1]), fine, now.corrections + 1)
 
-    def goes_on(now: _Placed) -> Array:
+    def unfinished(now: _Placed) -> Array:
         return ~now.fine & (now.corrections < most)
 
-    return jax.lax.while_loop(goes_on, correct, _Placed(hull, legs, jnp.bool_(False), jnp.int32(0)))
+    return repeated_while(unfinished, correct, begin)
 
 
 def limited(motion: Motion) -> Motion:

@@ -7,6 +7,7 @@ is 10 by default, as there.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import jax
@@ -123,6 +124,8 @@ class LunarLander:
         dispersion = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         return self.flown(state, action, dispersion, params)
 
+    # Compiled also where nobody asked for it: one by one, its operations would take a minute.
+    @partial(jax.jit, static_argnums=0)
     def flown(
         self,
         state: LunarLanderState,
@@ -164,6 +167,7 @@ class LunarLander:
             truncated=time >= params.time_limit,
         )
 
+    @partial(jax.jit, static_argnums=0)
     def dropped(
         self, state: LunarLanderState, push: Vec, params: LunarLanderParams
     ) -> LunarLanderState:
