@@ -11,6 +11,7 @@ import gymnasium
 GYMNASIUM_WORLDS: Final = {
     "quorum/CartPole-v0": "CartPole",
     "quorum/Acrobot-v0": "Acrobot",
+    "quorum/LunarLander-v0": "LunarLander",
     "quorum/HIV-v0": "HIV",
 }
 """Gymnasium's name of each world that comes with Quorum, and Quorum's own name of it."""

@@ -66,7 +66,7 @@ def test_importing_the_names_registers_the_worlds_and_leaves_jax_alone() -> None
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
-    [(NAMES[0], {"gravity": 9.0}), (NAMES[1], {}), (NAMES[2], {"efficacy_noise": 0.01})],
+    [(NAMES[0], {"gravity": 9.0}), (NAMES[1], {}), ("quorum/HIV-v0", {"efficacy_noise": 0.01})],
 )
 def test_an_episode_is_the_one_of_the_pure_functions(name: str, overrides: dict[str, Any]) -> None:
     world = get_world(GYMNASIUM_WORLDS[name])

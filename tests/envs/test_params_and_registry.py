@@ -26,8 +26,8 @@ def world(request: pytest.FixtureRequest) -> AnyWorld:
     return get_world(request.param)
 
 
-def test_three_worlds_are_known_by_name() -> None:
-    assert world_names() == ("CartPole", "Acrobot", "HIV")
+def test_four_worlds_are_known_by_name() -> None:
+    assert world_names() == ("CartPole", "Acrobot", "LunarLander", "HIV")
     assert all(isinstance(get_world(name), World) for name in world_names())
     assert [get_world(name).name for name in world_names()] == list(world_names())
 
@@ -109,6 +109,11 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
         "link_mass_1": (0.9, 1.1, 10),
         "link_mass_2": (0.9, 1.1, 10),
     },
+    "LunarLander": {
+        "gravity": (9, 11, 10),
+        "wind_power": (0, 5, 10),
+        "turbulence_power": (0, 0.5, 10),
+    },
     "HIV": {
         "penalty_drug_1": (18750, 21250, 50),
         "penalty_drug_2": (1850, 2150, 20),
@@ -119,7 +124,7 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
 
 def test_settings_are_the_papers_grid_around_the_default(world: AnyWorld) -> None:
     settings, default = world.settings(), world.default_params()
-    size = {"CartPole": 1000, "Acrobot": 1000, "HIV": 2000}[world.name]
+    size = 2000 if world.name == "HIV" else 1000
     varied = PAPER[world.name]
     for field in fields(settings):
         values = np.asarray(getattr(settings, field.name))

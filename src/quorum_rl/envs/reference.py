@@ -64,7 +64,7 @@ def reference_network(world: AnyWorld) -> Network:
     file = FOLDER / f"{world.name.lower()}.json"
     if not file.is_file():
         raise QuorumError(
-            f"world {world.name!r} has no reference policy: use one of CartPole, Acrobot and HIV, "
+            f"world {world.name!r} has no reference policy: use one of Quorum's own worlds, "
             "or measure a policy of your own and state its return in the world's facts."
         )
     return network_from_json(file.read_text(encoding="utf-8"))

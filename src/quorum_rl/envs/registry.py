@@ -6,10 +6,13 @@ from pathlib import Path
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
+from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.world import AnyWorld, World
 from quorum_rl.errors import QuorumError, unknown_name
 
-WORLDS: dict[str, AnyWorld] = {world.name: world for world in (CartPole(), Acrobot(), Hiv())}
+WORLDS: dict[str, AnyWorld] = {
+    world.name: world for world in (CartPole(), Acrobot(), LunarLander(), Hiv())
+}
 
 
 def world_names() -> tuple[str, ...]:
