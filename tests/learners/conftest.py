@@ -21,7 +21,7 @@ Train: TypeAlias = Callable[[DenseLearner, Transition, int], Networks]
 @pytest.fixture(
     scope="session",
     params=[
-        Cql(hidden_sizes=(8, 6), discount=0.9, alpha=0.7),
+        Cql(hidden_sizes=(8, 6), discount=0.9, alpha=0.7, reward_scale=0.3),
         Bcq(hidden_sizes=(8, 6), discount=0.9, threshold=0.8, logit_penalty=0.2),
         Bc(hidden_sizes=(8, 6), discount=0.9),
         DoubleDqn(hidden_sizes=(8, 6), discount=0.9, huber_threshold=0.5),

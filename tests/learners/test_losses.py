@@ -51,10 +51,14 @@ def numpy_greedy(learner: DenseLearner, nets: Nets, x: Vector) -> int:
 def numpy_goal(learner: DenseLearner, nets: Nets, target: Nets, row: Any) -> float:
     """What the logged action's value is pulled towards; behaviour cloning does not look at it."""
     if row.terminated or isinstance(learner, Bc):
-        return float(row.reward)
+        return scale_of(learner) * float(row.reward)
     action = numpy_greedy(learner, nets, row.next_observation)
     next_value = forward(target["action_values"], row.next_observation)[action]
-    return float(row.reward + learner.discount * next_value)
+    return float(scale_of(learner) * row.reward + learner.discount * next_value)
+
+
+def scale_of(learner: DenseLearner) -> float:
+    return learner.reward_scale if isinstance(learner, DoubleDqn) else 1.0
 
 
 def numpy_loss(learner: DenseLearner, nets: Nets, goal: float, row: Any) -> float:

@@ -87,6 +87,8 @@ class _Training(ABC):
     """How to learn from transitions."""
     hidden: tuple[int, ...] | None = None
     """Sizes of the policy's hidden layers."""
+    reward_scale: float | None = None
+    """What rewards are multiplied by; choose it from what is public, never from the logs."""
     ledger: Path | None = None
     """The ledger of these experts; otherwise a new one in the folder, with this budget."""
     accept: tuple[str, ...] = ()
@@ -147,9 +149,10 @@ class _Training(ABC):
     def _learner(self) -> "Learner":
         from quorum_rl.learners import get_learner
 
-        if self.hidden is None:
-            return get_learner(self.learner)
-        return get_learner(self.learner, hidden_sizes=self.hidden)
+        given = {"hidden_sizes": self.hidden, "reward_scale": self.reward_scale}
+        return get_learner(
+            self.learner, **{name: value for name, value in given.items() if value is not None}
+        )
 
     def _show(self, made: "Fitted") -> None:
         certified = made.certificate

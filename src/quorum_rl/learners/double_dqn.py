@@ -1,8 +1,9 @@
 """Double DQN (van Hasselt et al. 2016): the plainest way to learn action values.
 
-loss = Huber(Q(s, a) − y),    y = r + γ Q̄(s', argmax Q(s', ·)),    Q̄ the slow copy.
+loss = Huber(Q(s, a) − y),    y = c r + γ Q̄(s', argmax Q(s', ·)),    Q̄ the slow copy.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +21,7 @@ class DoubleDqn(DenseLearner):
     """Action values; the net chooses the next action, its slow copy says what that is worth."""
 
     huber_threshold: float = defaults.HUBER_THRESHOLD
+    reward_scale: float = 1.0  # c, a public number: what rewards are multiplied by
 
     name: ClassVar[str] = "double-dqn"
     target_names: ClassVar[tuple[str, ...]] = ("action_values",)
@@ -27,6 +29,8 @@ class DoubleDqn(DenseLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("huber_threshold", self.huber_threshold, self.huber_threshold > 0, "more than 0")
+        scale = self.reward_scale
+        require("reward_scale", scale, 0 < scale < math.inf, "a number above 0, and finite")
 
     def output_sizes(self, action_count: int) -> Mapping[str, int]:
         return {"action_values": action_count}
@@ -35,7 +39,8 @@ class DoubleDqn(DenseLearner):
         del key
         next_action = self.act(params, transition.next_observation)
         next_values = apply_network(target["action_values"], transition.next_observation)
-        return bootstrapped_return(transition, of_action(next_values, next_action), self.discount)
+        scaled = transition._replace(reward=self.reward_scale * transition.reward)
+        return bootstrapped_return(scaled, of_action(next_values, next_action), self.discount)
 
     def loss_from_outputs(self, outputs: Outputs, goal: Array, transition: Transition) -> Array:
         value = of_action(outputs["action_values"], transition.action)
