@@ -23,7 +23,6 @@ import jax  # noqa: E402 - the devices are set up first
 import numpy as np  # noqa: E402
 
 from quorum_rl.commands.training import world_of  # noqa: E402
-from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.experiments import Method, Outcome, compare  # noqa: E402
 from quorum_rl.experiments.comparison import ends  # noqa: E402
 from quorum_rl.experts import Population, load_population, smoothed  # noqa: E402
@@ -91,19 +90,21 @@ def compared(population: Population, given: argparse.Namespace) -> list[dict[str
         "seeds": given.seeds,
         "first_seed": given.first_seed,
         "episodes": given.episodes,
-        "report": show,
     }
     free = Method(name="non-private", settings=replace(settings, method="non-private"))
-    found = [compare(experts, log, world, learner, [free], **common).to_json()]
+    bound = compare(experts, log, world, learner, [free], **common)
+    show(bound.outcomes[0])
+    found = [bound.to_json()]
     for epsilon in given.epsilons:
         say(f"epsilon = {epsilon:g}")
         methods = methods_at(epsilon, settings, given.shares)
-        try:
-            comparison = compare(experts, log, world, learner, methods, **common)
-        except QuorumError as error:
-            say(str(error))
-            continue
-        others, ours = comparison.outcomes[:2], comparison.outcomes[2:]
+        comparison = compare(experts, log, world, learner, methods, **common)
+        for outcome in comparison.outcomes:
+            show(outcome)
+        for method, reason in comparison.infeasible:
+            say(f"{method.name}: {reason}")
+        ours = [one for one in comparison.outcomes if one.method.settings.method == "selective"]
+        others = [one for one in comparison.outcomes if one not in ours]
         facts = comparison.to_json() | {"over": []}
         for mine in ours:
             for other in others:

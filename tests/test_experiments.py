@@ -11,7 +11,7 @@ import pytest
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments import Comparison, Method, compare
-from quorum_rl.experiments.comparison import joined
+from quorum_rl.experiments.study import joined
 from quorum_rl.experts import Population, smoothed
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitSettings
@@ -103,4 +103,4 @@ def test_releases_are_laid_in_a_row_each_with_its_own_part() -> None:
 
     whole, parts = joined([of([1, 2]), of([]), of([3])])
     assert parts == [(0, 2), (2, 2), (2, 3)]
-    assert whole.reward.tolist() == [1, 2, 3]
+    assert whole.reward.tolist() == [1, 2, 3, 0]  # up to a power of two

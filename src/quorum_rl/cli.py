@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "ledger:Certificates",
         "What a ledger certifies: show, verify, sign, keygen, schema.",
     ),
+    "paper": ("paper:Paper", "The paper's evaluation at its scale, world by world."),
     "publish": ("publish:Publish", "The bundle of a run that may leave the building."),
 }
 SAID_OF_CONFIG: Final = """Every setting may also come from the table [{table}] of a TOML file:

@@ -162,24 +162,18 @@ class Demo:
         from quorum_rl.learners import get_learner
 
         console().print(f"4. The same with {SEEDS} seeds, and what it is measured against")
-        methods = _methods()
-        numbers = {method.name: number for number, method in enumerate(methods)}
         with timed_bar(console(), "trainings") as update:
-
-            def progress(name: str, done: int, total: int) -> None:
-                update(100 * numbers[name] + 100 * done // total, 100 * len(methods))
-
             return compare(
                 experts,
                 demonstrations,
                 get_world(WORLD),
                 get_learner("cql", hidden_sizes=HIDDEN),
-                methods,
+                _methods(),
                 delta=DELTA,
                 seeds=SEEDS,
                 first_seed=self.seed,
                 episodes=EPISODES,
-                progress=progress,
+                progress=update,
             )
 
     def _report(self, comparison: "Comparison") -> Path:

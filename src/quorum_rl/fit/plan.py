@@ -234,6 +234,8 @@ def _selectively(
     """Both stages where both pay; the better one alone where the other would only waste."""
     epsilon, delta = cost
     share = settings.release_share
+    if share == 1:
+        return _release_alone(settings, learner, declared, cost)
     own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
     release = useful_release(settings, declared, own, epsilon)
     expected = 0.0 if release is None else release.expected_transitions
@@ -255,6 +257,18 @@ def _selectively(
         return _privately(settings, learner, declared, cost, (note,))
     plan = _without_privacy(settings, learner, epsilon, delta)
     return replace(plan, release=whole, notes=(f"{too_noisy}, so the release gets all of epsilon",))
+
+
+def _release_alone(
+    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
+) -> FitPlan:
+    release = useful_release(settings, declared, cost, cost[0])
+    if release is None:
+        raise QuorumError(
+            f"nothing can be released with all of epsilon = {cost[0]:g}, and release_share is 1: "
+            "give a smaller share, or a larger epsilon."
+        )
+    return replace(_without_privacy(settings, learner, *cost), release=release, notes=())
 
 
 def _too_noisy(plan: FitPlan, declared: Declared) -> str | None:

@@ -16,7 +16,8 @@ class FitSettings:
 
     - `method`: `selective` releases what it can and trains on the rest with noise; `dp-sgd` does
       everything with noise; `non-private` is the upper bound, for synthetic experts.
-    - `release_share`: the release's part of ε. `private_share`: the private steps' part of all.
+    - `release_share`: the release's part of ε, and with 1 there is nothing else.
+    - `private_share`: the private steps' part of all.
     - `private_steps` and `noise_multiplier`: with the first alone the noise is calibrated, with the
       second alone steps are taken until the budget is spent.
     - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an

@@ -1,0 +1,236 @@
+"""`quorum paper`: the paper's evaluation at its scale, stage by stage."""
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import tyro
+
+from quorum_rl.commands.fit import Settings
+from quorum_rl.commands.output import check_folder, check_seed, console, timed_bar
+from quorum_rl.errors import QuorumError
+from quorum_rl.fit.settings import FitSettings
+
+if TYPE_CHECKING:
+    from quorum_rl.experiments import Comparison, Study
+    from quorum_rl.experiments.paper import Result
+    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.logs import Demonstrations
+
+Stage = Literal["experts", "demonstrations", "comparison", "published"]
+STAGES: Final[tuple[Stage, ...]] = ("experts", "demonstrations", "comparison", "published")
+FLOOR: Final = 0.02
+TRAJECTORIES: Final = 20
+RETURN_EPISODES: Final = 10
+CURVE_TRAJECTORIES: Final = 100
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Reproduce the paper's evaluation in one world, and put our method beside it.
+
+    Stages, each of which takes up what the one before left in the folder: experts (train them),
+    demonstrations (collect, and how long the experts agree), comparison (DP-SGD and our method at
+    every epsilon, without privacy as the bound), published (the paper's best settings, by its own
+    account). Large files stay in the folder; small results go to the other one.
+
+    The experts are synthetic, so everything is charged to research ledgers.
+
+    Example: quorum paper LunarLander --stage experts --folder /tmp/paper
+    """
+
+    world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
+    """CartPole, Acrobot, LunarLander or HIV."""
+    stage: Literal["all", "experts", "demonstrations", "comparison", "published"] = "all"
+    """What to do; all of it in order unless given."""
+    folder: Path = Path("paper")
+    """Where experts and demonstrations are kept."""
+    results: Path = Path("results/paper")
+    """Where results are written."""
+    preset: Literal["paper", "small"] = "paper"
+    """The paper's experts, for a GPU; or a few hundred small ones."""
+    learners: tuple[Literal["cql", "bcq"], ...] = ("cql", "bcq")
+    """Who learns."""
+    epsilons: tuple[float, ...] = (1.0, 2.5, 5.0, 7.5, 10.0)
+    """At which epsilon our method and DP-SGD are compared; delta is 1 / experts."""
+    seeds: int = 3
+    """How many trainings of each method."""
+    first_seed: int = 0
+    """The first of them."""
+    expert_seed: int = 0
+    """Whose experts: settings were chosen on those of another seed."""
+    episodes: int = 100
+    """How many episodes a policy is judged on."""
+    most_steps: int | None = 20_000
+    """The paper's settings are trained no longer than this, at the same claim."""
+    reward_scale: float = 1.0
+    """What rewards are multiplied by."""
+    commit: str | None = None
+    """What to note as the commit, where the source is not in git."""
+    settings: Settings = field(default_factory=Settings)
+
+    def run(self) -> None:
+        check_seed(self.first_seed)
+        check_seed(self.expert_seed)
+        if self.seeds < 1 or self.episodes < 1:
+            raise QuorumError(
+                f"--seeds is {self.seeds} and --episodes {self.episodes}: give at least 1 of each."
+            )
+        from quorum_rl.devices import prepare
+
+        prepare(fast=True)
+        from quorum_rl.envs import get_world
+
+        get_world(self.world)  # or one sentence that names those there are
+        for folder in (self._home, self.results):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_folder(folder)
+        for stage in STAGES if self.stage == "all" else (self.stage,):
+            begun = time.monotonic()
+            getattr(self, f"_{stage}")()
+            console().print(f"{self.world}, {stage}: {time.monotonic() - begun:.0f} s")
+
+    @property
+    def _home(self) -> Path:
+        return self.folder / self.world.lower()
+
+    @property
+    def _expert_file(self) -> Path:
+        return self._home / "experts.safetensors"
+
+    @property
+    def _log_file(self) -> Path:
+        return self._home / "demonstrations.arrow"
+
+    def _result(self, stage: str, **configuration: Any) -> "Result":
+        from quorum_rl.experiments.paper import Result
+
+        chosen = {"preset": self.preset, "expert_seed": self.expert_seed} | configuration
+        return Result(self.world, stage, chosen, self.commit)
+
+    def _experts(self) -> None:
+        from quorum_rl.commands.experts import Train
+
+        Train(
+            self.world,
+            out=self._expert_file,
+            preset=self.preset,
+            candidates=3 if self.preset == "paper" else None,
+            seed=self.expert_seed,
+            fast=True,
+            overwrite=True,
+        ).run()
+
+    def _demonstrations(self) -> None:
+        from quorum_rl.experiments.paper.population import described
+        from quorum_rl.logs import save_demonstrations
+
+        result = self._result("experts", trajectories=TRAJECTORIES, p_min=FLOOR)
+        population = self._population()
+        log, experts, found = described(
+            population,
+            self.world,
+            floor=FLOOR,
+            trajectories=TRAJECTORIES,
+            episodes=RETURN_EPISODES,
+            curve_trajectories=CURVE_TRAJECTORIES,
+            seed=self.expert_seed,
+        )
+        save_demonstrations(log, self._log_file)
+        del experts
+        console().print(str(result.save(self.results, found)))
+
+    def _population(self) -> Any:
+        from quorum_rl.experts import load_population
+
+        if not self._expert_file.exists():
+            raise QuorumError(f"{str(self._expert_file)!r} is not there: run --stage experts.")
+        return load_population(self._expert_file)
+
+    def _study(self) -> "Study":
+        """The experts and their log, as an earlier stage left them."""
+        from quorum_rl.envs import get_world
+        from quorum_rl.experiments import Study
+
+        log, experts = self._logged()
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        return Study(experts, log, get_world(self.world), 1 / log.expert_count, seeds)
+
+    def _logged(self) -> "tuple[Demonstrations, LoggedExperts]":
+        from quorum_rl.commands.expert_files import experts_from
+        from quorum_rl.logs import open_demonstrations
+
+        if not self._log_file.exists():
+            raise QuorumError(f"{str(self._log_file)!r} is not there: run --stage demonstrations.")
+        self._population()
+        log = open_demonstrations(self._log_file)
+        return log, experts_from(self._expert_file, log)
+
+    def _comparison(self) -> None:
+        from quorum_rl.experiments.paper import main_columns
+
+        settings = FitSettings(**asdict(self.settings))
+        methods = main_columns(self.epsilons, settings)
+        study = self._study()
+        for learner in self.learners:
+            self._compared("comparison", study, learner, methods, settings=asdict(settings))
+
+    def _published(self) -> None:
+        from quorum_rl.experiments.paper import published_column
+        from quorum_rl.privacy.published_settings import BEST_SETTINGS
+
+        study = self._study()
+        for learner in self.learners:
+            mine = [
+                setting
+                for setting in BEST_SETTINGS
+                if (setting.world, setting.learner.lower()) == (self.world, learner)
+            ]
+            methods = [published_column(setting, self.most_steps) for setting in mine]
+            self._compared("published", study, learner, methods, most_steps=self.most_steps)
+
+    def _compared(
+        self, stage: str, study: "Study", learner: str, methods: Any, **configuration: Any
+    ) -> None:
+        from quorum_rl.experiments import compared
+        from quorum_rl.experiments.paper import learner_of
+
+        result = self._result(
+            f"{learner}-{stage}",
+            learner=learner,
+            reward_scale=self.reward_scale,
+            seeds=list(study.seeds),
+            episodes=self.episodes,
+            **configuration,
+        )
+        with timed_bar(console(), f"{learner}, steps") as update:
+            found = compared(
+                study,
+                learner_of(self.world, learner, self.reward_scale),
+                methods,
+                episodes=self.episodes,
+                progress=update,
+            )
+        _show(found)
+        console().print(str(result.save(self.results, found.to_json())))
+
+
+def _show(comparison: "Comparison") -> None:
+    from rich.table import Table
+
+    made = Table("method", "epsilon", "score [95%]", "return", "released")
+    for outcome in comparison.outcomes:
+        spread = outcome.summary.mean_interval
+        interval = "" if spread is None else f" [{spread.low:.2f}, {spread.high:.2f}]"
+        epsilon = outcome.method.epsilon
+        made.add_row(
+            outcome.method.name,
+            "none" if epsilon is None else f"{epsilon:g}",
+            f"{outcome.summary.mean:.3f}{interval}",
+            f"{outcome.returns.mean():.4g}",
+            " ".join(map(str, outcome.released)),
+        )
+    for method, reason in comparison.infeasible:
+        made.add_row(method.name, f"{method.epsilon:g}", "infeasible", "", reason[:60])
+    console().print(made)

@@ -1,0 +1,11 @@
+"""The paper's evaluation, at its scale: what it compares, and what its best settings do."""
+
+from quorum_rl.experiments.paper.columns import (
+    EPSILONS,
+    learner_of,
+    main_columns,
+    published_column,
+)
+from quorum_rl.experiments.paper.results import Result
+
+__all__ = ["EPSILONS", "Result", "learner_of", "main_columns", "published_column"]

@@ -1,0 +1,61 @@
+"""A population at a glance: how good its experts are, and how long they agree."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from quorum_rl.envs import get_world
+from quorum_rl.experts import LoggedExperts, Population, smoothed
+from quorum_rl.experts.evaluation import population_returns
+from quorum_rl.logs import Demonstrations, collect
+from quorum_rl.logs.agreement import agreement_curve
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+BINS = 40
+LONGEST_PREFIX = 100  # of a curve that is written down
+
+
+def described(
+    population: Population,
+    world_name: str,
+    *,
+    floor: float,
+    trajectories: int,
+    episodes: int,
+    curve_trajectories: int,
+    seed: int,
+) -> tuple[Demonstrations, LoggedExperts, dict[str, Any]]:
+    """What the smoothed experts do in the default world, and what can be said of them.
+
+    Not private: for synthetic experts.
+    """
+    world, count = get_world(world_name), len(population)
+    default = world.default_params()
+    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count,)), default)
+    returns = population_returns(
+        world, population.network, everyone, episodes=episodes, p_min=floor, seed=seed
+    ).mean(axis=1)
+    log, experts = collect(
+        smoothed(population, floor),
+        world,
+        trajectories=trajectories,
+        minimum_experts=count - 1,
+        seed=seed,
+    )
+    curve = agreement_curve(experts, log, trajectories=curve_trajectories, seed=seed)
+    heights, edges = np.histogram(returns, bins=BINS)
+    found = {
+        "experts": count,
+        "transitions": log.transition_count,
+        "mean_return": float(returns.mean()),
+        "return_quantiles": dict(
+            zip(map(str, QUANTILES), np.quantile(returns, QUANTILES).tolist(), strict=True)
+        ),
+        "histogram": {"counts": heights.tolist(), "edges": edges.tolist()},
+        "agreement": {
+            "mean": curve.mean[:LONGEST_PREFIX].tolist(),
+            "trajectories": curve.trajectories[:LONGEST_PREFIX].tolist(),
+        },
+    }
+    return log, experts, found

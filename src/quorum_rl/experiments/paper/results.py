@@ -1,0 +1,57 @@
+"""A result as it is committed: with everything that is needed to make it again."""
+
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quorum_rl.devices import this_machine
+from quorum_rl.files import write_json
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one stage found about one world; `begun` is when, by `time.monotonic`."""
+
+    world: str
+    stage: str
+    configuration: dict[str, Any]
+    commit: str | None = None  # otherwise that of the working tree, if it has one
+    begun: float = field(default_factory=time.monotonic)
+
+    def save(self, folder: Path, found: dict[str, Any]) -> Path:
+        """Write what was `found` with its provenance; returns the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.world.lower()}-{self.stage}.json"
+        facts = {
+            "world": self.world,
+            "stage": self.stage,
+            "commit": self.commit or _commit(),
+            "machine": this_machine(),
+            "seconds": round(time.monotonic() - self.begun, 1),
+            "configuration": self.configuration,
+        }
+        write_json(path, facts | found)
+        return path
+
+
+def _commit() -> str | None:
+    """The commit of the source, marked if files have been changed since; None outside of git."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+
+    def said(*words: str) -> str | None:
+        made = subprocess.run(
+            [git, "-C", str(Path(__file__).parent), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return made.stdout.strip() if made.returncode == 0 else None
+
+    commit = said("rev-parse", "--short=12", "HEAD")
+    changed = said("status", "--porcelain", "--untracked-files=no", ".")
+    return commit and (f"{commit}, changed" if changed else commit)

@@ -1,0 +1,223 @@
+"""One population, some seeds: what is released to each, and who is trained together with whom.
+
+Trainings that take the same steps on the same data are one program, whatever their noise: that is
+what makes a study of twenty methods affordable. Data is padded to common lengths, so that
+programs that differ in nothing else are compiled once.
+"""
+
+import tempfile
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.budget import Ledger, SeededEntropy, jax_key_data
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.evaluation import returns_of, scores_of
+from quorum_rl.evaluation.summary import Scores
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.learners import Learner
+from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.privacy import ReleasePlan
+from quorum_rl.release import release
+from quorum_rl.training.expert_data import ExpertData, expert_data
+from quorum_rl.training.loop import Standing, begin, result_of, train
+from quorum_rl.training.recipe import Run
+from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.types import Released, Transition
+
+EVALUATION_SEED: Final = 0
+SCHEDULE_SEED: Final = 0
+
+Progress = Callable[[int, int], None]
+"""Told how many steps of all trainings are done, and how many there are."""
+
+Policies = Any
+"""Trained parameters; every leaf has a first axis of seeds."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all methods of a comparison share. Releases are made once, whoever learns from them."""
+
+    experts: LoggedExperts
+    log: Demonstrations
+    world: AnyWorld
+    delta: float
+    seeds: range
+    _releases: dict[Hashable, list[Released]] = field(default_factory=dict)
+    _data: dict[int, ExpertData] = field(default_factory=dict)
+
+    def planned(self, learner: Learner, settings: FitSettings, epsilon: float | None) -> FitPlan:
+        """How a method would spend its budget; without privacy if `epsilon` is None."""
+        return plan_fit(
+            self.log.declared,
+            learner,
+            epsilon=1.0 if epsilon is None else epsilon,
+            delta=self.delta,
+            settings=settings,
+        )
+
+    def check_releases(self, plan: FitPlan) -> None:
+        """Make the releases of a plan.
+
+        Raises:
+            QuorumError: if nothing comes out of one of them.
+        """
+        sizes = self.released_by(plan)
+        if plan.release is not None and min(sizes) == 0:
+            raise QuorumError(
+                f"{sizes.count(0)} of {len(sizes)} seeds release nothing at epsilon = "
+                f"{plan.epsilon:g}: give a larger one, or compare with method dp-sgd only."
+            )
+
+    def released_by(self, plan: FitPlan) -> tuple[int, ...]:
+        """How many transitions each seed's release gives; nothing for a plan without one."""
+        if plan.release is None:
+            return ()
+        return tuple(int(one.offsets[-1]) for one in self._released(plan.release, plan.delta))
+
+    def _released(self, plan: ReleasePlan, delta: float) -> list[Released]:
+        """One release for each seed, as if each were the only one."""
+        key = repr(plan)
+        if key not in self._releases:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "research.jsonl"
+                Ledger.create(path, epsilon=None, delta=delta, kind="research")
+                with Ledger.open(path) as ledger:
+                    self._releases[key] = [
+                        release(self.experts, self.log, plan, ledger, entropy=SeededEntropy(seed))
+                        for seed in self.seeds
+                    ]
+        return self._releases[key]
+
+    def trained(self, plans: Sequence[FitPlan], progress: Progress | None = None) -> list[Policies]:
+        """Policies of every plan, all that take the same steps on the same data together."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, plan in enumerate(plans):
+            groups.setdefault(_togetherness(plan), []).append(number)
+        total = sum(
+            plans[group[0]].private_steps + plans[group[0]].plain_steps for group in groups.values()
+        )
+        policies: list[Policies] = [None] * len(plans)
+        before = 0
+        for group in groups.values():
+            together = [plans[number] for number in group]
+            shared = together[0]
+
+            def after_chunk(_: Standing, done: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, total)
+
+            stacked = result_of(shared.recipe, self._trained_together(together, after_chunk))
+            for place, number in enumerate(group):
+                part = slice(place * len(self.seeds), (place + 1) * len(self.seeds))
+                policies[number] = jax.tree.map(lambda leaf, part=part: leaf[part], stacked)
+            before += shared.private_steps + shared.plain_steps
+        return policies
+
+    def _trained_together(
+        self, plans: list[FitPlan], after_chunk: Callable[[Standing, int], None]
+    ) -> Standing:
+        shared = plans[0]
+        plain, parts = self._plain(plans)
+        schedule = shuffled_schedule(shared.private_steps, shared.plain_steps, SCHEDULE_SEED)
+        runs = [
+            plan.new_run(
+                jax_key_data(SeededEntropy(seed), "noise"),
+                jax_key_data(SeededEntropy(seed), "public"),
+                len(schedule),
+                parts[place * len(self.seeds) + number],
+            )
+            for place, plan in enumerate(plans)
+            for number, seed in enumerate(self.seeds)
+        ]
+        stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+        spaces = self.world.spaces
+        return train(
+            shared.recipe,
+            stacked,
+            begin(shared.recipe, stacked, spaces.observation_size, spaces.action_count),
+            schedule,
+            private=self._private(shared),
+            plain=plain,
+            after_chunk=after_chunk,
+        )
+
+    def _plain(self, plans: list[FitPlan]) -> tuple[Transition | None, list[tuple[int, int]]]:
+        """What steps without noise learn from, and which part of it is each training's own."""
+        everything = [(0, 0)] * (len(plans) * len(self.seeds))
+        if plans[0].settings.method == "non-private":
+            return self._whole(0).transitions, everything
+        if plans[0].release is None:
+            return None, everything
+        made: list[Released] = []
+        for plan in plans:
+            assert plan.release is not None  # as the first has one
+            made += self._released(plan.release, plan.delta)
+        return joined(made)
+
+    def _private(self, plan: FitPlan) -> ExpertData | None:
+        """What private steps learn from: what no release may touch."""
+        if plan.private is None:
+            return None
+        return self._whole(0 if plan.release is None else plan.release.event.pool_size)
+
+    def _whole(self, pool_size: int) -> ExpertData:
+        """Everybody's transitions without the pool, padded to the length of those with it."""
+        if pool_size not in self._data:
+            log = self.log
+            if pool_size:
+                log = split_release_pool(log, per_expert=pool_size).training
+            found = expert_data(log)
+            missing = self.log.transition_count - log.transition_count
+            self._data[pool_size] = ExpertData(
+                jax.tree.map(lambda leaf: _longer(leaf, missing), found.transitions), found.offsets
+            )
+        return self._data[pool_size]
+
+    def judged(
+        self, learner: Learner, policies: Sequence[Policies], episodes: int
+    ) -> list[tuple[Scores, Scores]]:
+        """The returns (seeds, episodes) and scores (seeds,) of each method's policies.
+
+        Seed s of every method meets the same episodes.
+        """
+        stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *policies)
+        numbers = np.tile(np.arange(len(self.seeds), dtype=np.int32), len(policies))
+        key = jax.random.key(EVALUATION_SEED)
+        every = returns_of(learner, stacked, self.world, None, key, episodes, numbers)
+        by_method = np.split(np.asarray(every, np.float64), len(policies))
+        return [(returns, scores_of(self.world, returns)) for returns in by_method]
+
+
+def _togetherness(plan: FitPlan) -> Hashable:
+    """Equal for plans that may be trained in one program."""
+    pool = None if plan.release is None else plan.release.event.pool_size
+    free = plan.settings.method == "non-private"
+    return plan.recipe, plan.private_steps, plan.plain_steps, free, pool if plan.private else -1
+
+
+def joined(parts: Sequence[Released]) -> tuple[Transition, list[tuple[int, int]]]:
+    """All released transitions in a row, and where those of each release begin and end.
+
+    Behind them zeros, up to a power of two: a program for so many is soon needed again.
+    """
+    sizes = np.array([int(part.offsets[-1]) for part in parts])
+    after = np.cumsum(sizes)
+    missing = (1 << int(after[-1] - 1).bit_length()) - int(after[-1]) if after[-1] else 0
+    columns = zip(*(part.transitions for part in parts), strict=True)
+    whole = Transition(
+        *(_longer(jnp.asarray(np.concatenate(list(column))), missing) for column in columns)
+    )
+    return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
+
+
+def _longer(leaf: jax.Array, missing: int) -> jax.Array:
+    return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
