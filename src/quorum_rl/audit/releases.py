@@ -1,0 +1,151 @@
+"""Audits of the release alone: the product's own release, run many times on a chain."""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from quorum_rl.audit.bounds import lower_bound, ratio_scores
+from quorum_rl.audit.chain import Chain, Integers
+from quorum_rl.audit.finding import RELEASED, Finding
+from quorum_rl.budget import Ledger, SeededEntropy
+from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
+from quorum_rl.release import release
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ReleaseCase:
+    """A release, and the experts that it is audited on."""
+
+    canary: str
+    chain: Chain
+    event: ReleaseEvent
+    delta: float
+
+    @property
+    def claimed(self) -> float:
+        """What the accounting says that the release costs."""
+        return total_epsilon([self.event], self.delta)
+
+
+def _event(chain: Chain, **constants: float) -> ReleaseEvent:
+    """One iteration of a release, whose pool never runs out."""
+    return ReleaseEvent(
+        mode="tight",
+        experts=chain.others,
+        actions=chain.actions,
+        p_min=chain.p_min,
+        horizon=chain.horizon,
+        prefix_cap=chain.horizon,
+        iterations=1,
+        pool_size=1,
+        **constants,  # type: ignore[arg-type]
+    )
+
+
+_TRIO: Final = Chain(others=2, actions=2, horizon=1, p_min=0.0, leaves_at=0)
+_CROWD: Final = Chain(others=345, actions=2, horizon=9, p_min=0.003, leaves_at=8)
+
+DEVIATOR: Final = ReleaseCase(
+    "one of three, who alone does what nobody else would ever do",
+    _TRIO,
+    _event(
+        _TRIO,
+        stop_probability=0.2,
+        theta=1.7826,
+        threshold=22.38,
+        threshold_epsilon=0.25,
+        query_epsilon=2.0,
+    ),
+    delta=0.00315,
+)
+"""Prefixes that only the canary can give: what the offset of the threshold must keep in."""
+
+LEAVER: Final = ReleaseCase(
+    "one of 346, who agrees for eight steps and then leaves alone",
+    _CROWD,
+    _event(
+        _CROWD,
+        stop_probability=0.0,
+        theta=333.34,
+        threshold=346.34,
+        threshold_epsilon=0.5,
+        query_epsilon=1.0,
+    ),
+    delta=0.00105,
+)
+"""Eight queries that only a low threshold passes, then one that fails: both noises are needed."""
+
+
+def audit_release(
+    case: ReleaseCase, runs: int, seed: int, progress: Progress | None = None
+) -> Finding:
+    """Release `runs` times with the canary and without, and bound ε from what came out."""
+    seen = [
+        outcomes(case.chain, case.event, runs, present, 2 * seed + present, progress)
+        for present in (True, False)
+    ]
+    return Finding(
+        what="release",
+        threat=RELEASED,
+        canary=case.canary,
+        claimed=case.claimed,
+        bound=lower_bound(*ratio_scores(*seen), case.delta),
+        runs=runs,
+    )
+
+
+def outcomes(
+    chain: Chain,
+    event: ReleaseEvent,
+    runs: int,
+    present: bool,
+    seed: int,
+    progress: Progress | None = None,
+) -> Integers:
+    """What comes out of each of `runs` independent releases, logs drawn afresh for each.
+
+    Releases of one iteration are made as one of so many: trajectories are fresh, so its iterations
+    are independent. Which of them gave nothing is not known, so their order is drawn.
+
+    Shapes: `(runs, iterations)`.
+    """
+    rng = np.random.default_rng([seed, present])
+    experts = chain.experts(present)
+    plan = ReleasePlan(event, epsilon=1.0, delta=0.1, agreement=0.9)  # a research ledger asks none
+    with research_ledger() as ledger:
+        if event.iterations == 1:
+            share = runs / len(experts)  # more are drawn of an expert with probability below 1e-9
+            pool_size = math.ceil(share + 7 * math.sqrt(share) + 7)
+            event = replace(event, iterations=runs, pool_size=pool_size)
+            log = chain.log(present, pool_size, rng)
+            found = release(
+                experts, log, replace(plan, event=event), ledger, entropy=SeededEntropy(seed)
+            )
+            return rng.permutation(chain.all_outcomes(found, event))[:, None]
+        every = np.zeros((runs, event.iterations), np.int64)
+        for run in range(runs):
+            log = chain.log(present, event.pool_size, rng)
+            entropy = SeededEntropy(seed * 10**9 + run)
+            found = release(experts, log, plan, ledger, entropy=entropy)
+            every[run] = chain.all_outcomes(found, event)
+            if progress is not None:
+                progress(run + 1, runs)
+        return every
+
+
+@contextmanager
+def research_ledger() -> Iterator[Ledger]:
+    """A ledger for synthetic experts, which is thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "research.jsonl"
+        Ledger.create(path, epsilon=None, delta=None, kind="research")
+        with Ledger.open(path) as ledger:
+            yield ledger

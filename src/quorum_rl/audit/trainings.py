@@ -1,0 +1,190 @@
+"""Audits of the training alone: thousands of real trainings in one program, and one of many
+canaries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.audit.bounds import Floats, gaussian_lower_bound, lower_bound, one_run_lower_bound
+from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
+from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding
+from quorum_rl.audit.watching import Looking, agreement, watched
+from quorum_rl.budget import SeededEntropy, jax_key_data
+from quorum_rl.fit import FitPlan, FitSettings
+from quorum_rl.learners import Cql, Learner
+from quorum_rl.privacy import total_epsilon
+from quorum_rl.training.expert_data import ExpertData, expert_data
+from quorum_rl.training.mechanism import PrivateStep
+from quorum_rl.training.recipe import Run
+from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.types import Transition
+
+PUBLIC_SEED: Final = 0
+OTHERS: Final = 3  # whose gradients are known, so more would add nothing
+CANARY: Final = "an expert whose gradient is clipped, in a direction of its own"
+GAUSSIAN: Final = "if the trade-off is Gaussian, which it is where everybody is drawn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCase:
+    """A selective training that is accounted, and audited, by itself."""
+
+    private_steps: int
+    plain_steps: int
+    sampling_rate: float
+    noise_multiplier: float
+    delta: float
+
+    @property
+    def plan(self) -> FitPlan:
+        """A plan with these numbers, as a fit would follow it."""
+        return training_plan(
+            Cql(hidden_sizes=()),
+            PrivateStep(
+                sampling_rate=self.sampling_rate,
+                clip_norm=1.0,
+                noise_multiplier=self.noise_multiplier,
+                expected_batch=1.0,
+                micro_batch=8,
+                transitions_per_expert=1,
+            ),
+            (self.private_steps, self.plain_steps),
+            self.delta,
+        )
+
+
+EVERYBODY: Final = TrainingCase(
+    private_steps=4, plain_steps=4, sampling_rate=1.0, noise_multiplier=2.0, delta=0.01
+)
+"""Everybody is drawn in every private step: nothing but the noise hides anybody."""
+
+SAMPLED: Final = TrainingCase(
+    private_steps=8, plain_steps=8, sampling_rate=0.5, noise_multiplier=1.0, delta=0.01
+)
+"""Half of them are: so the account of sampling is under audit, too."""
+
+
+def training_plan(
+    learner: Learner, private: PrivateStep, steps: tuple[int, int], delta: float
+) -> FitPlan:
+    """Private and plain steps by stochastic gradient descent, at a rate that stays as it is."""
+    return FitPlan(
+        settings=FitSettings(
+            optimiser="sgd",
+            learning_rate=1e-3,
+            private_learning_rate=1.0,
+            falling_rates=False,
+            averaging=0.0,
+            batch_size=4,
+        ),
+        learner=learner,
+        epsilon=1.0,
+        delta=delta,
+        release=None,
+        private=private,
+        private_steps=steps[0],
+        plain_steps=steps[1],
+        notes=(),
+    )
+
+
+def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
+    """Train `runs` times with the canary and without; both threat models."""
+    plan = case.plan
+    claimed = total_epsilon(plan.events, case.delta)
+    seen = [trained(plan, runs, present, 2 * seed + present) for present in (True, False)]
+    (here, acted_here), (away, acted_away) = seen
+    facts: dict[str, Any] = {"what": "training", "canary": CANARY, "claimed": claimed, "runs": runs}
+    findings = [
+        Finding(threat=ITERATES, bound=lower_bound(here, away, case.delta), **facts),
+        Finding(threat=ACTIONS, bound=lower_bound(acted_here, acted_away, case.delta), **facts),
+    ]
+    if case.sampling_rate == 1:
+        bound = gaussian_lower_bound(here, away, case.delta)
+        findings.insert(1, Finding(threat=ITERATES, bound=bound, note=GAUSSIAN, **facts))
+    return findings
+
+
+def trained(
+    plan: FitPlan, runs: int, present: bool, seed: int, chain: Chain | None = None
+) -> tuple[Floats, Floats]:
+    """The scores of `runs` trainings of a few experts, by all iterates and by final actions.
+
+    Shapes: `(runs,)` each.
+    """
+    where = chain or Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
+    few = replace(where, others=OTHERS)
+    looking = Looking(plan, *training_transitions(few))
+    schedule = shuffled_schedule(plan.private_steps, plan.plain_steps, PUBLIC_SEED)
+    stacked = stacked_runs(plan, range(seed * 10**9, seed * 10**9 + runs), len(schedule))
+    public = jax.tree.map(lambda leaf: leaf[None], looking.other) if plan.plain_steps else None
+    sizes = few.observation_size, few.actions
+    score, params = watched(looking, stacked, schedule, sizes, training_data(few, present), public)
+    return score, agreement(plan.learner, params, few.observation_size)
+
+
+def training_data(chain: Chain, present: bool) -> ExpertData:
+    """What private steps may read: one step of each expert."""
+    return expert_data(chain.log(present, 0, np.random.default_rng(0)))
+
+
+def training_transitions(chain: Chain) -> tuple[Transition, Transition]:
+    """The canary's step and that of everybody else."""
+    whole = training_data(chain, present=True).transitions
+    return Transition(*(leaf[-1] for leaf in whole)), Transition(*(leaf[0] for leaf in whole))
+
+
+def stacked_runs(
+    plan: FitPlan, seeds: Sequence[int], steps: int, parts: Sequence[tuple[int, int]] = ()
+) -> Run:
+    """Runs that differ in their noise, and in their own part of the released transitions if any.
+
+    What is public is the same for all: the guarantee holds whatever it is.
+    """
+    public = jax_key_data(SeededEntropy(PUBLIC_SEED), "public")
+    one = plan.new_run(public, public, steps)
+    keys = np.stack([jax_key_data(SeededEntropy(seed), "noise") for seed in seeds])
+    run: Run = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(seeds), *leaf.shape)), one)
+    first, end = np.asarray(parts or [(0, 0)] * len(seeds)).T
+    own = jnp.asarray(first), jnp.asarray(end)
+    return replace(run, noise_key=jnp.asarray(keys), plain_part=own)
+
+
+def audit_in_one_run(case: TrainingCase, canaries: int, seed: int) -> Finding:
+    """Train once, on canaries that are each included by a coin, and bound ε from their scores.
+
+    Every canary has a state of its own, and so a direction of its own.
+    """
+    plan = replace(case.plan, plain_steps=0)
+    included = np.random.default_rng([seed, canaries]).random(canaries) < 0.5
+    everybody = Transition(
+        observation=jnp.asarray(FAR * np.eye(canaries), jnp.float32),
+        action=jnp.full(canaries, CANARY_ACTION, jnp.int32),
+        reward=jnp.full(canaries, CANARY_REWARD, jnp.float32),
+        next_observation=jnp.zeros((canaries, canaries), jnp.float32),
+        terminated=jnp.ones(canaries, bool),
+        truncated=jnp.zeros(canaries, bool),
+    )
+    taking_part = Transition(*(leaf[included] for leaf in everybody))
+    schedule = shuffled_schedule(plan.private_steps, 0, PUBLIC_SEED)
+    scores, _ = watched(
+        Looking(plan, everybody, None, many=True),
+        stacked_runs(plan, [seed], len(schedule)),
+        schedule,
+        (canaries, 2),
+        ExpertData(taking_part, jnp.arange(included.sum() + 1)),
+        None,
+    )
+    return Finding(
+        what="training",
+        threat=ITERATES,
+        canary=f"{canaries} of them in one run, each with a direction of its own",
+        claimed=total_epsilon(plan.events, case.delta),
+        bound=one_run_lower_bound(scores[included], scores[~included], case.delta),
+        runs=1,
+        note=GAUSSIAN,
+    )
