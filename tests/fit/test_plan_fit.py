@@ -192,6 +192,29 @@ def test_a_release_as_small_as_one_likes_can_be_asked_for() -> None:
     assert 0 < wanted.expected_transitions < FEW.least_released
 
 
+def test_prefixes_that_reach_little_of_a_long_episode_are_not_released_and_a_note_says_so() -> None:
+    usual = planned().release
+    assert usual is not None
+    share = usual.expected_transitions / usual.event.iterations / DECLARED.horizon
+    assert planned(replace(FEW, least_reached=0.99 * share)).release == usual
+    short = replace(FEW, least_reached=1.01 * share)
+    plan = planned(short)
+    assert plan.release is None
+    (note,) = plan.notes
+    assert note.endswith("of at most 10 steps long, too short to pay, so every step is private")
+    assert planned(replace(short, release_share=1.0)).release is not None  # asked for, so made
+
+
+def test_a_release_alone_gets_all_of_epsilon_or_is_refused() -> None:
+    alone = planned(replace(FEW, release_share=1.0))
+    assert alone.release is not None
+    assert alone.release.event in alone.events
+    assert (alone.private, alone.plain_steps) == (None, FEW.release_only_steps)
+    few = replace(DECLARED, minimum_experts=3)
+    with pytest.raises(QuorumError, match="nothing can be released with all of epsilon"):
+        planned(replace(FEW, release_share=1.0), few)
+
+
 def test_experts_who_cannot_be_queried_make_every_step_private() -> None:
     plan = planned(can_query=False)
     assert plan.release is None

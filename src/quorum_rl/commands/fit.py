@@ -40,6 +40,7 @@ SETTINGS_IN_WORDS: Final = {
     "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last.",
     "release_only_steps": "Steps without noise, where no step is private.",
     "least_released": "Where fewer released transitions are expected, every step is private.",
+    "least_reached": "Where prefixes reach less of the horizon than this, every step is private.",
     "stop_probability": "For experts without a floor: how often a release stops before a query.",
     "iterations": "How many trajectories the release tries; chosen unless given.",
     "prefix_cap": "The most steps of a trajectory that may come out; the horizon unless given.",

@@ -238,15 +238,13 @@ def _selectively(
         return _release_alone(settings, learner, declared, cost)
     own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
     release = useful_release(settings, declared, own, epsilon)
-    expected = 0.0 if release is None else release.expected_transitions
-    few = (
-        f"about {expected:.0f} transitions would be released with {share:g} of epsilon, too few to "
-        "pay, so every step is private"
-    )
+    useless = _too_little(settings, declared, release)
     plan = (
         _privately(settings, learner, declared, cost, (), release)
-        if release is not None and expected >= settings.least_released
-        else _privately(settings, learner, declared, cost, (few,))
+        if useless is None
+        else _privately(
+            settings, learner, declared, cost, (f"{useless}, so every step is private",)
+        )
     )
     too_noisy = _too_noisy(plan, declared)
     if too_noisy is None:
@@ -269,6 +267,25 @@ def _release_alone(
             "give a smaller share, or a larger epsilon."
         )
     return replace(_without_privacy(settings, learner, *cost), release=release, notes=())
+
+
+def _too_little(
+    settings: FitSettings, declared: Declared, release: ReleasePlan | None
+) -> str | None:
+    """Why a release would not pay beside private steps, or nothing."""
+    expected = 0.0 if release is None else release.expected_transitions
+    if release is None or expected < settings.least_released:
+        return (
+            f"about {expected:.0f} transitions would be released with {settings.release_share:g} "
+            "of epsilon, too few to pay"
+        )
+    length = expected / release.event.iterations
+    if length < settings.least_reached * declared.horizon:
+        return (
+            f"released prefixes would be about {length:.1f} of at most {declared.horizon} steps "
+            "long, too short to pay"
+        )
+    return None
 
 
 def _too_noisy(plan: FitPlan, declared: Declared) -> str | None:

@@ -25,7 +25,9 @@ class FitSettings:
     - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
       that the last steps leave little noise behind; mode `paper` keeps them as they are.
     - `least_released`: where fewer transitions are expected of a release, there is none: on so few
-      the steps without noise learn by heart what is not so.
+      the steps without noise learn by heart what is not so. `least_reached`: nor where prefixes are
+      expected to reach less than this share of the horizon, for how an episode begins says little
+      of how it goes on.
     - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
       `pool_limit` are the planner's; see `privacy.plan_release`.
 
@@ -51,6 +53,7 @@ class FitSettings:
     averaging: float = 0.995
     release_only_steps: int = 4000
     least_released: int = 50
+    least_reached: float = 0.008
     stop_probability: float | None = None
     iterations: int | None = None
     prefix_cap: int | None = None
