@@ -67,6 +67,14 @@ def test_the_acrobot_reference_earns_the_stated_return() -> None:
     np.testing.assert_allclose(world.facts.normalised(returns.mean()), 1.0, atol=0.02)
 
 
+def test_the_lunar_lander_reference_lands() -> None:
+    world = get_world("LunarLander")
+    returns = returns_of(world, reference=True, episodes=100)
+    error = np.hypot(returns.std() / np.sqrt(100), 0.36)
+    assert abs(returns.mean() - world.facts.reference_return) < ERRORS * error
+    assert world.facts.normalised(returns.mean()) > 0.97
+
+
 def test_the_hiv_reference_earns_the_stated_return_without_any_luck() -> None:
     world = get_world("HIV")
     returns = returns_of(world, reference=True, episodes=2)

@@ -87,11 +87,11 @@ class LunarLander:
         action_names=("nothing", "left engine", "main engine", "right engine"),
     )  # fmt: skip
     facts: ClassVar[Facts] = Facts(
-        random_return=-186.3,
-        random_source="measured: mean of 1,000 episodes, standard error 3.5",
-        reference_return=242.5,
-        reference_source="the rule for landing that comes with Gymnasium: mean of 1,000 episodes, "
-        "standard error 2.9",
+        random_return=-184.8,
+        random_source="measured: mean of 5,000 episodes, standard error 1.6",
+        reference_return=286.1,
+        reference_source="a network of (32, 32) units, the best of four agents trained for four "
+        "million steps each: mean of 5,000 episodes, standard error 0.4",
         demonstration_time_limit=1000,
         evaluation_time_limit=1000,
     )
@@ -122,7 +122,8 @@ class LunarLander:
         self, key: Key, state: LunarLanderState, action: Array, params: LunarLanderParams
     ) -> Step[LunarLanderState]:
         dispersion = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
-        return self.flown(state, action, dispersion, params)
+        after: Step[LunarLanderState] = self.flown(state, action, dispersion, params)
+        return after
 
     # Compiled also where nobody asked for it: one by one, its operations would take a minute.
     @partial(jax.jit, static_argnums=0)

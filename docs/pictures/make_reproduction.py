@@ -1,0 +1,145 @@
+"""Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
+
+python docs/pictures/make_reproduction.py
+
+What stands between a line <!-- NAME --> and a line <!-- /NAME --> is replaced; everything else is
+left alone. No number of the page's tables is typed by hand.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from quorum_rl.envs import get_world
+from quorum_rl.evaluation import as_fraction_of, summarise
+
+DOCS = Path(__file__).parents[1]
+PAGE = DOCS / "reproduction.md"
+RESULTS = DOCS.parent / "results" / "paper"
+WORLDS = ("CartPole", "Acrobot", "LunarLander", "HIV")
+STEPS = (1, 5, 10, 20, 40)
+INK, BAR, LINE = "#1f2933", "#0b6aa8", "#c9540d"
+
+
+def found(pattern: str) -> list[dict[str, Any]]:
+    """The results whose files match, in the order of the worlds."""
+    read = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(pattern))]
+    return sorted(read, key=lambda one: WORLDS.index(one["world"]))
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    aligned = ["---", *["--:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, aligned, *rows])
+
+
+def number(value: float) -> str:
+    return f"{value:.2e}" if abs(value) >= 1e5 else f"{value:.4g}".replace("-", "−")
+
+
+def experts() -> str:
+    rows = []
+    for one in found("*-experts.json"):
+        quantiles = one["return_quantiles"]
+        shares = one["agreement"]["mean"]
+        rows.append(
+            [
+                f"{one['world']}, {one['experts']}",
+                number(one["mean_return"]),
+                " / ".join(
+                    number(quantiles[key]) for key in ("0.05", "0.25", "0.5", "0.75", "0.95")
+                ),
+                ", ".join(f"{shares[step - 1]:.2g}" for step in STEPS if step <= len(shares)),
+            ]
+        )
+    names = ["world, experts", "mean return", "5 / 25 / 50 / 75 / 95%"]
+    return table([*names, f"agreement after {', '.join(map(str, STEPS))} steps"], rows)
+
+
+def comparisons() -> str:
+    return "\n\n".join(_comparison(one) for one in found("*-comparison.json"))
+
+
+def _comparison(one: dict[str, Any]) -> str:
+    """Fractions of the bound without privacy, and returns, method by method."""
+    facts = get_world(one["world"]).facts
+    methods = [
+        m | {"now": np.array([facts.normalised(r) for r in m["returns"]])} for m in one["methods"]
+    ]
+    bound = next(m for m in methods if m["name"] == "non-private")
+    asked = methods + one["infeasible"]
+    epsilons = sorted({m["epsilon"] for m in asked if m["epsilon"] is not None})
+    names = list(dict.fromkeys(m["name"] for m in asked if m["epsilon"] is not None))
+    rows = []
+    for name in names:
+        cells = [_cell(methods, bound["now"], name, epsilon) for epsilon in epsilons]
+        rows.append([name, *cells])
+    chosen, spread = one["configuration"], summarise(bound["now"]).mean_interval
+    assert spread is not None
+    title = (
+        f"**{one['world']}, {chosen['learner'].upper()}**: {one['experts']} experts, "
+        f"{one['seeds']} seeds, the bound without privacy earns {number(bound['mean_return'])} "
+        f"(score {bound['now'].mean():.2f} [{spread.low:.2f}, {spread.high:.2f}]). "
+        f"{one['machine'].split(',')[0].removeprefix('gpu ')}, {one['seconds']:.0f} s, commit "
+        f"`{one['commit']}`."
+    )
+    head = ["fraction of the bound [95%], return", *(f"ε = {epsilon:g}" for epsilon in epsilons)]
+    return f"{title}\n\n{table(head, rows)}"
+
+
+def _cell(methods: list[dict[str, Any]], bound: Any, name: str, epsilon: float) -> str:
+    for method in methods:
+        if (method["name"], method["epsilon"]) == (name, epsilon):
+            fraction = summarise(as_fraction_of(method["now"], bound))
+            spread = fraction.mean_interval
+            between = "" if spread is None else f" [{spread.low:.2f}, {spread.high:.2f}]"
+            return f"{fraction.mean:.2f}{between}, {number(method['mean_return'])}"
+    return "infeasible"
+
+
+def draw() -> None:
+    """Histograms of the experts' returns, and how long they agree."""
+    plt.rcParams["svg.hashsalt"] = "quorum"  # the same picture is the same file
+    populations = found("*-experts.json")
+    figure, rows = plt.subplots(
+        len(populations),
+        2,
+        figsize=(8.4, 2.6 * len(populations)),
+        layout="constrained",
+        squeeze=False,
+    )
+    for (left, right), one in zip(rows, populations, strict=True):
+        edges = one["histogram"]["edges"]
+        left.stairs(one["histogram"]["counts"], edges, fill=True, color=BAR)
+        left.set_title(f"{one['world']}: mean returns of {one['experts']} experts", color=INK)
+        shares = one["agreement"]["mean"]
+        right.plot(range(1, len(shares) + 1), shares, color=LINE)
+        right.set_yscale("log")
+        right.set_ylim(1e-4, 1)
+        right.set_title("share that would have gone along, by steps", color=INK)
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(DOCS / "pictures" / "paper-experts.svg", metadata={"Date": None})
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"experts": experts, "comparisons": comparisons}
+
+
+def rendered(page: str) -> str:
+    """The page with its tables made anew."""
+    for name, section in SECTIONS.items():
+        first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, found_first, rest = page.partition(first)
+        _, found_last, after = rest.partition(last)
+        assert found_first, f"reproduction.md has no place for {name}"
+        assert found_last, f"reproduction.md has no end of {name}"
+        page = before + first + section() + "\n" + last + after
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    draw()
