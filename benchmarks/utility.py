@@ -19,12 +19,11 @@ from quorum_rl.devices import prepare, this_machine
 
 prepare()
 
-import jax  # noqa: E402 - the devices are set up first
-import numpy as np  # noqa: E402
 
 from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.experiments import Method, Outcome, compare  # noqa: E402
 from quorum_rl.experiments.comparison import ends  # noqa: E402
+from quorum_rl.experiments.paper.population import some_of  # noqa: E402
 from quorum_rl.experts import Population, load_population, smoothed  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.learners import get_learner  # noqa: E402
@@ -115,13 +114,6 @@ def compared(population: Population, given: argparse.Namespace) -> list[dict[str
                 facts["over"].append([names, gap.mean, low, high])
         found.append(facts)
     return found
-
-
-def some_of(population: Population, count: int) -> Population:
-    """So many of the experts, spread evenly over all of them."""
-    chosen = np.arange(count) * len(population) // count
-    network = jax.tree.map(lambda leaf: leaf[chosen], population.network)
-    return replace(population, network=network)
 
 
 def arguments() -> argparse.Namespace:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
     from quorum_rl.logs import Demonstrations
 
-Stage = Literal["experts", "demonstrations", "comparison", "published"]
-STAGES: Final[tuple[Stage, ...]] = ("experts", "demonstrations", "comparison", "published")
+# The first three make the main comparison; the others are asked for by name.
+MAIN_STAGES: Final = ("experts", "demonstrations", "comparison")
+COUNTS: Final = (1000, 2000)  # of experts, beside all of them
 FLOOR: Final = 0.02
 TRAJECTORIES: Final = 20
 RETURN_EPISODES: Final = 10
 CURVE_TRAJECTORIES: Final = 100
+SHORT_STEPS: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Paper:
 
     Stages, each of which takes up what the one before left in the folder: experts (train them),
     demonstrations (collect, and how long the experts agree), comparison (DP-SGD and our method at
-    every epsilon, without privacy as the bound), published (the paper's best settings, by its own
-    account). Large files stay in the folder; small results go to the other one.
+    every epsilon, without privacy as the bound). By name only: published (the paper's best
+    settings, by its own account), ablation (its p, our split), counts (fewer experts) and grid (its
+    search, in short trainings). Large files stay in the folder; small results go to the other one.
 
     The experts are synthetic, so everything is charged to research ledgers.
 
@@ -42,8 +45,10 @@ class Paper:
 
     world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
     """CartPole, Acrobot, LunarLander or HIV."""
-    stage: Literal["all", "experts", "demonstrations", "comparison", "published"] = "all"
-    """What to do; all of it in order unless given."""
+    stage: Literal[
+        "main", "experts", "demonstrations", "comparison", "published", "ablation", "counts", "grid"
+    ] = "main"
+    """What to do; the first three in order unless given."""
     folder: Path = Path("paper")
     """Where experts and demonstrations are kept."""
     results: Path = Path("results/paper")
@@ -62,8 +67,9 @@ class Paper:
     """Whose experts: settings were chosen on those of another seed."""
     episodes: int = 100
     """How many episodes a policy is judged on."""
-    most_steps: int | None = 20_000
-    """The paper's settings are trained no longer than this, at the same claim."""
+    steps: int | None = None
+    """Train the paper's settings for so many steps at the same claim; otherwise to the end of their
+    budget, up to 2.3 million, in published, and for 20,000 in ablation and grid."""
     reward_scale: float = 1.0
     """What rewards are multiplied by."""
     commit: str | None = None
@@ -86,7 +92,7 @@ class Paper:
         for folder in (self._home, self.results):
             folder.mkdir(parents=True, exist_ok=True)
             check_folder(folder)
-        for stage in STAGES if self.stage == "all" else (self.stage,):
+        for stage in MAIN_STAGES if self.stage == "main" else (self.stage,):
             begun = time.monotonic()
             getattr(self, f"_{stage}")()
             console().print(f"{self.world}, {stage}: {time.monotonic() - begun:.0f} s")
@@ -171,24 +177,60 @@ class Paper:
         from quorum_rl.experiments.paper import main_columns
 
         settings = FitSettings(**asdict(self.settings))
-        methods = main_columns(self.epsilons, settings)
         study = self._study()
         for learner in self.learners:
+            methods = main_columns(self.epsilons, settings)
             self._compared("comparison", study, learner, methods, settings=asdict(settings))
 
     def _published(self) -> None:
-        from quorum_rl.experiments.paper import published_column
-        from quorum_rl.privacy.published_settings import BEST_SETTINGS
+        from quorum_rl.experiments.paper import best_settings, published_column
 
         study = self._study()
         for learner in self.learners:
-            mine = [
-                setting
-                for setting in BEST_SETTINGS
-                if (setting.world, setting.learner.lower()) == (self.world, learner)
-            ]
-            methods = [published_column(setting, self.most_steps) for setting in mine]
-            self._compared("published", study, learner, methods, most_steps=self.most_steps)
+            best = best_settings(self.world, learner)
+            methods = [published_column(setting, self.steps) for setting in best]
+            self._compared("published", study, learner, methods, steps=self.steps)
+
+    def _ablation(self) -> None:
+        from quorum_rl.experiments.paper import ablation_columns
+
+        steps, settings = self.steps or SHORT_STEPS, FitSettings(**asdict(self.settings))
+        study = self._study()
+        for learner in self.learners:
+            methods = ablation_columns(self.world, learner, steps, settings)
+            self._compared("ablation", study, learner, methods, steps=steps)
+
+    def _grid(self) -> None:
+        from quorum_rl.experiments.paper import grid_columns
+
+        steps, study = self.steps or SHORT_STEPS, self._study()
+        for learner in self.learners:
+            methods = grid_columns(self.world, learner, steps)
+            self._compared("grid", study, learner, methods, steps=steps)
+
+    def _counts(self) -> None:
+        """Fewer experts, spread evenly over all of them, with demonstrations of their own."""
+        from quorum_rl.envs import get_world
+        from quorum_rl.experiments import Study
+        from quorum_rl.experiments.paper import main_columns
+        from quorum_rl.experiments.paper.population import acted, some_of
+
+        settings, world, everyone = (
+            FitSettings(**asdict(self.settings)),
+            self.world,
+            self._population(),
+        )
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        for count in (count for count in COUNTS if count < len(everyone)):
+            log, experts = acted(
+                some_of(everyone, count), world, FLOOR, TRAJECTORIES, self.expert_seed
+            )
+            study = Study(experts, log, get_world(world), 1 / count, seeds)
+            for learner in self.learners:
+                methods = main_columns(self.epsilons, settings)
+                self._compared(
+                    f"{count}-experts", study, learner, methods, settings=asdict(settings)
+                )
 
     def _compared(
         self, stage: str, study: "Study", learner: str, methods: Any, **configuration: Any

@@ -5,7 +5,7 @@ ledger that is thrown away, and the non-private method sees the logs as they are
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from quorum_rl.envs import AnyWorld
@@ -95,7 +95,9 @@ class Comparison:
         }
 
     def _facts_of(self, outcome: Outcome) -> dict[str, Any]:
-        summary, method = outcome.summary, outcome.method
+        summary, method, private = outcome.summary, outcome.method, outcome.plan.private
+        noise = None if private is None else private.noise_multiplier
+        usual = asdict(FitSettings())
         return {
             "name": method.name,
             "epsilon": method.epsilon,
@@ -106,6 +108,14 @@ class Comparison:
             "mean_return": float(outcome.returns.mean()),
             "returns": outcome.returns.mean(axis=1).tolist(),
             "released": list(outcome.released),
+            "private_steps": outcome.plan.private_steps,
+            "plain_steps": outcome.plan.plain_steps,
+            "noise_multiplier": noise,
+            "settings": {
+                name: value
+                for name, value in asdict(method.settings).items()
+                if value != usual[name]
+            },
             "note": "; ".join(outcome.plan.notes),
         }
 

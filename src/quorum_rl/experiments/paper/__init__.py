@@ -2,10 +2,22 @@
 
 from quorum_rl.experiments.paper.columns import (
     EPSILONS,
+    ablation_columns,
+    best_settings,
+    grid_columns,
     learner_of,
     main_columns,
     published_column,
 )
 from quorum_rl.experiments.paper.results import Result
 
-__all__ = ["EPSILONS", "Result", "learner_of", "main_columns", "published_column"]
+__all__ = [
+    "EPSILONS",
+    "Result",
+    "ablation_columns",
+    "best_settings",
+    "grid_columns",
+    "learner_of",
+    "main_columns",
+    "published_column",
+]

@@ -5,15 +5,25 @@ account, whose claim does not hold; what its settings truly cost is in docs/acco
 """
 
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 from quorum_rl.experiments.comparison import Method
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Learner, get_learner
 from quorum_rl.privacy.published import published_steps
-from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting
+from quorum_rl.privacy.published_settings import BEST_SETTINGS, EXPERTS, PublishedSetting
 
 EPSILONS: Final = (1.0, 2.5, 5.0, 7.5, 10.0)
+
+# The paper's grid. Its fourth axis, the noise multiplier, follows from how short a training is.
+LEARNING_RATES: Final = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
+BATCH_SIZES: Final = (64, 128, 256)
+PRIVATE_SHARES: Final = (0.9, 0.8, 0.5, 0.0)
+RELEASE_SHARES: Final = (0.25, 0.5, 0.75)
+RELEASE_ONLY_STEPS: Final = (
+    20_000  # the paper does not say how long it trains without private steps
+)
 
 NON_PRIVATE: Final = "non-private"
 ONE_EACH: Final = "DP-SGD, one transition"
@@ -51,34 +61,72 @@ def main_columns(
     return methods
 
 
-def published_column(setting: PublishedSetting, most_steps: int | None = None) -> Method:
+def best_settings(world: str, learner: str) -> list[PublishedSetting]:
+    """The paper's best settings of a world and a learner, one for each of its ε."""
+    return [
+        setting
+        for setting in BEST_SETTINGS
+        if (setting.world, setting.learner.lower()) == (world, learner.lower())
+    ]
+
+
+def grid_columns(world: str, learner: str, steps: int) -> list[Method]:
+    """The paper's grid at each of its ε, in short trainings at the same claim.
+
+    Where the best setting has no release, p is 1 throughout.
+    """
+    methods = []
+    for best in best_settings(world, learner):
+        shares = PRIVATE_SHARES if best.iterations else (1.0,)
+        for rate, batch, share in product(LEARNING_RATES, BATCH_SIZES, shares):
+            tried = replace(best, learning_rate=rate, batch_size=batch, private_share=share)
+            name = f"rate {rate:g}, batch {batch}, p = {share:g}"
+            methods.append(replace(published_column(tried, steps), name=name))
+    return methods
+
+
+def ablation_columns(
+    world: str, learner: str, steps: int, settings: FitSettings | None = None
+) -> list[Method]:
+    """The paper's p at none, best and all at ε = 10, and our split of ε."""
+    best = next(one for one in best_settings(world, learner) if one.epsilon == 10)
+    methods = []
+    for share in sorted({0.0, best.private_share, 1.0}):
+        # Everything private needs no release, and has all of ε.
+        tried = replace(best, private_share=share, iterations=0 if share == 1 else best.iterations)
+        mark = ", the published best" if share == best.private_share else ""
+        methods.append(replace(published_column(tried, steps), name=f"p = {share:g}{mark}"))
+    ours = settings or FitSettings()
+    for epsilon, share in product((5.0, 10.0), RELEASE_SHARES):
+        chosen = replace(ours, release_share=share)
+        methods.append(Method(name=f"{share:g} for the release", settings=chosen, epsilon=epsilon))
+    return methods
+
+
+def published_column(setting: PublishedSetting, steps: int | None = None) -> Method:
     """The paper's method with one of its best settings, and its own account.
 
-    Training goes on until that account is spent, unless `most_steps` is less: then the noise is
-    what the account allows for so many steps, and the name says so.
+    Training goes on until that account is spent; where no step is private, for as many steps as we
+    chose. With `steps` it takes so many, with the noise that the same claim allows for them.
     """
-    steps = published_steps(setting)
-    short = most_steps is not None and (steps == 0 or steps > most_steps)
-    name = f"as published, {most_steps:,} steps" if short and steps else "as published"
-    if short:
-        assert most_steps is not None
-        steps = most_steps
+    taken = steps or published_steps(setting) or RELEASE_ONLY_STEPS
     settings = FitSettings(
         method="selective" if setting.iterations else "dp-sgd",
         mode="paper",
         release_share=_release_share(setting),
         private_share=setting.private_share or 1.0,
-        private_steps=max(1, round(setting.private_share * steps)),
-        noise_multiplier=None if short else setting.noise_multiplier,
+        private_steps=max(1, round(setting.private_share * taken)),
+        noise_multiplier=setting.noise_multiplier if steps is None else None,
         transitions_per_expert=1,
         sampling_rate=setting.batch_size / EXPERTS,
         learning_rate=setting.learning_rate,
         private_learning_rate=setting.learning_rate,
         batch_size=setting.batch_size,
         averaging=0.0,
-        release_only_steps=max(1, steps),
+        release_only_steps=taken,
         iterations=setting.iterations or None,
     )
+    name = "as published" if steps is None else f"as published, {steps:,} steps"
     return Method(name=name, settings=settings, epsilon=setting.epsilon)
 
 

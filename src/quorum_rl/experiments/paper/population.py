@@ -1,5 +1,6 @@
 """A population at a glance: how good its experts are, and how long they agree."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -36,13 +37,7 @@ def described(
     returns = population_returns(
         world, population.network, everyone, episodes=episodes, p_min=floor, seed=seed
     ).mean(axis=1)
-    log, experts = collect(
-        smoothed(population, floor),
-        world,
-        trajectories=trajectories,
-        minimum_experts=count - 1,
-        seed=seed,
-    )
+    log, experts = acted(population, world_name, floor, trajectories, seed)
     curve = agreement_curve(experts, log, trajectories=curve_trajectories, seed=seed)
     heights, edges = np.histogram(returns, bins=BINS)
     found = {
@@ -59,3 +54,23 @@ def described(
         },
     }
     return log, experts, found
+
+
+def acted(
+    population: Population, world_name: str, floor: float, trajectories: int, seed: int
+) -> tuple[Demonstrations, LoggedExperts]:
+    """What the smoothed experts do in the default world."""
+    return collect(
+        smoothed(population, floor),
+        get_world(world_name),
+        trajectories=trajectories,
+        minimum_experts=len(population) - 1,
+        seed=seed,
+    )
+
+
+def some_of(population: Population, count: int) -> Population:
+    """So many of the experts, spread evenly over all of them."""
+    chosen = np.arange(count) * len(population) // count
+    network = jax.tree.map(lambda leaf: leaf[chosen], population.network)
+    return replace(population, network=network)

@@ -1,0 +1,177 @@
+"""`quorum paper`: its columns are what the paper ran, and its stages say what they miss."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from quorum_rl.cli import main
+from quorum_rl.experiments.paper import (
+    EPSILONS,
+    ablation_columns,
+    best_settings,
+    grid_columns,
+    learner_of,
+    main_columns,
+    published_column,
+)
+from quorum_rl.experiments.paper.population import some_of
+from quorum_rl.experts import Population, save_population
+from quorum_rl.experts.networks import new_network
+from quorum_rl.fit import FitPlan, plan_fit
+from quorum_rl.logs import Declared
+from quorum_rl.privacy.published import published_release, published_steps
+from quorum_rl.privacy.published_settings import (
+    BEST_SETTINGS,
+    DELTA,
+    EXPERTS,
+    P_MIN,
+    WORLDS,
+    PublishedSetting,
+)
+
+OBSERVATIONS = {"CartPole": 4, "Acrobot": 6, "LunarLander": 8, "HIV": 6}
+RELEASES = [one for one in BEST_SETTINGS if one.iterations and one.private_share]
+ALL_PRIVATE = [one for one in BEST_SETTINGS if one.private_share == 1]
+
+
+def planned(setting: PublishedSetting, steps: int | None = None) -> FitPlan:
+    facts = WORLDS[setting.world]
+    declared = Declared(
+        facts.actions,
+        OBSERVATIONS[setting.world],
+        facts.horizon,
+        p_min=P_MIN,
+        minimum_experts=EXPERTS,
+    )
+    method = published_column(setting, steps)
+    assert method.epsilon is not None
+    learner = learner_of(setting.world, setting.learner)
+    return plan_fit(
+        declared, learner, epsilon=method.epsilon, delta=DELTA, settings=method.settings
+    )
+
+
+def named(setting: PublishedSetting) -> str:
+    return f"{setting.world} {setting.learner} {setting.epsilon:g}"
+
+
+@pytest.mark.parametrize("setting", RELEASES, ids=named)
+def test_a_published_setting_is_run_with_the_papers_release_noise_and_steps(
+    setting: PublishedSetting,
+) -> None:
+    plan = planned(setting)
+    assert plan.release is not None
+    assert plan.private is not None
+    ours, theirs = plan.release.event, published_release(setting)
+    assert ours.iterations == theirs.iterations == setting.iterations
+    assert ours.threshold == pytest.approx(theirs.threshold)
+    assert plan.private.noise_multiplier == setting.noise_multiplier
+    assert plan.private.sampling_rate == setting.batch_size / EXPERTS
+    total = plan.private_steps + plan.plain_steps
+    assert total == pytest.approx(published_steps(setting), abs=2)
+    assert plan.private_steps / total == pytest.approx(setting.private_share, abs=1e-3)
+
+
+@pytest.mark.parametrize("setting", ALL_PRIVATE, ids=named)
+def test_a_published_setting_without_a_release_is_dp_sgd_until_its_budget_is_spent(
+    setting: PublishedSetting,
+) -> None:
+    plan = planned(setting)
+    assert plan.release is None
+    assert plan.private_steps == published_steps(setting)
+    assert plan.plain_steps == 0
+
+
+def test_a_short_training_has_less_noise_at_the_same_claim() -> None:
+    setting = RELEASES[0]
+    short = planned(setting, steps=5000)
+    assert short.private is not None
+    assert setting.noise_multiplier is not None
+    assert short.private.noise_multiplier < setting.noise_multiplier
+    assert short.private_steps + short.plain_steps == 5000
+
+
+def test_the_main_columns_are_all_methods_at_every_epsilon() -> None:
+    methods = main_columns()
+    assert methods[0].epsilon is None
+    assert [one.epsilon for one in methods[1::4]] == list(EPSILONS)
+    assert len({(one.name, one.epsilon) for one in methods}) == len(methods) == 1 + 4 * 5
+
+
+def test_the_grid_is_the_papers_without_the_noise_that_follows_from_the_steps() -> None:
+    methods = grid_columns("CartPole", "cql", 100)
+    by_epsilon = {epsilon: [m for m in methods if m.epsilon == epsilon] for epsilon in (5, 7.5, 10)}
+    assert [len(some) for some in by_epsilon.values()] == [5 * 3, 5 * 3 * 4, 5 * 3 * 4]
+    assert len({(one.name, one.epsilon) for one in methods}) == len(methods)
+    best = next(one for one in best_settings("CartPole", "cql") if one.epsilon == 10)
+    (found,) = (m for m in by_epsilon[10] if m.settings == published_column(best, 100).settings)
+    assert found.name == f"rate {best.learning_rate:g}, batch {best.batch_size}, p = 0.8"
+
+
+def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_of_epsilon() -> None:
+    methods = ablation_columns("CartPole", "bcq", 100)
+    names = [method.name for method in methods[:3]]
+    assert names == ["p = 0", "p = 0.5, the published best", "p = 1"]
+    assert [method.settings.method for method in methods[:3]] == [
+        "selective",
+        "selective",
+        "dp-sgd",
+    ]
+
+
+@pytest.fixture(scope="module", name="population")
+def _population() -> Population:
+    networks = [new_network(jax.random.key(seed), (4, 4, 2), 1.0) for seed in range(6)]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *networks)
+    return Population(observation_size=4, action_count=2, network=stacked)
+
+
+def test_fewer_experts_are_spread_over_all_of_them(population: Population) -> None:
+    some = some_of(population, 3)
+    for before, after in zip(
+        jax.tree.leaves(population.network), jax.tree.leaves(some.network), strict=True
+    ):
+        np.testing.assert_array_equal(after, before[[0, 2, 4]])
+
+
+def test_a_stage_writes_what_it_found_and_how(
+    population: Population, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "work" / "cartpole"
+    home.mkdir(parents=True)
+    world = {"world": "CartPole"}
+    save_population(replace(population, origin=world), home / "experts.safetensors")
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    main(["paper", "CartPole", "--stage", "demonstrations", "--commit", "abc", *folders])
+    assert "CartPole, demonstrations" in capsys.readouterr().out
+    facts = json.loads((tmp_path / "results" / "cartpole-experts.json").read_text())
+    assert facts["commit"] == "abc"
+    assert facts["experts"] == 6
+    assert sum(facts["histogram"]["counts"]) == 6
+    assert 1 >= facts["agreement"]["mean"][0] > 0
+    assert (home / "demonstrations.arrow").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["Cartpole"], "did you mean CartPole?"),
+        (["CartPole", "--stage", "demonstrations"], "run --stage experts"),
+        (["CartPole", "--stage", "comparison"], "run --stage demonstrations"),
+        (["CartPole", "--seeds", "0"], "give at least 1"),
+    ],
+)
+def test_what_is_missing_is_named_in_one_sentence(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    with pytest.raises(SystemExit) as stopped:
+        main(["paper", *words, *folders])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
