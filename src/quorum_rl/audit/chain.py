@@ -19,7 +19,7 @@ import numpy.typing as npt
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.experts.checks import Probabilities, checked_observations
 from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
-from quorum_rl.privacy.events import ReleaseEvent, largest_probability
+from quorum_rl.privacy.events import largest_probability
 from quorum_rl.types import Released
 
 Floats = npt.NDArray[np.float64]
@@ -110,12 +110,6 @@ class Chain:
         last = released.offsets[1:] - 1
         actions = np.asarray(released.transitions.action, np.int64)[last]
         return (released.lengths - 1) * self.actions + actions + 1
-
-    def all_outcomes(self, released: Released, event: ReleaseEvent) -> Integers:
-        """The outcome of every iteration, those without any last."""
-        found = np.zeros(event.iterations, np.int64)
-        found[: len(released)] = self.outcomes(released)
-        return found
 
     @cached_property
     def _until(self) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from quorum_rl.audit.bounds import lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
-from quorum_rl.audit.finding import RELEASED, Finding
+from quorum_rl.audit.finding import RELEASED, Finding, found
 from quorum_rl.budget import Ledger, SeededEntropy
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
 from quorum_rl.release import release
@@ -84,20 +84,17 @@ LEAVER: Final = ReleaseCase(
 """Eight queries that only a low threshold passes, then one that fails: both noises are needed."""
 
 
-def audit_release(
-    case: ReleaseCase, runs: int, seed: int, progress: Progress | None = None
-) -> Finding:
+def audit_release(case: ReleaseCase, runs: int, seed: int) -> Finding:
     """Release `runs` times with the canary and without, and bound ε from what came out."""
-    seen = [
-        outcomes(case.chain, case.event, runs, present, 2 * seed + present, progress)
-        for present in (True, False)
-    ]
-    return Finding(
+    seen = [outcomes(case.chain, case.event, runs, present, seed) for present in (True, False)]
+    return found(
+        lower_bound,
+        *ratio_scores(*seen),
+        case.delta,
         what="release",
         threat=RELEASED,
         canary=case.canary,
         claimed=case.claimed,
-        bound=lower_bound(*ratio_scores(*seen), case.delta),
         runs=runs,
     )
 
@@ -108,37 +105,32 @@ def outcomes(
     runs: int,
     present: bool,
     seed: int,
-    progress: Progress | None = None,
 ) -> Integers:
-    """What comes out of each of `runs` independent releases, logs drawn afresh for each.
+    """What comes out of each of `runs` independent releases of one iteration.
 
-    Releases of one iteration are made as one of so many: trajectories are fresh, so its iterations
-    are independent. Which of them gave nothing is not known, so their order is drawn.
+    They are made as one of so many iterations: its trajectories are fresh, so its iterations are
+    independent. Which of them gave nothing is not known, so their order is drawn.
 
-    Shapes: `(runs, iterations)`.
+    Shapes: `(runs, 1)`.
     """
     rng = np.random.default_rng([seed, present])
     experts = chain.experts(present)
-    plan = ReleasePlan(event, epsilon=1.0, delta=0.1, agreement=0.9)  # a research ledger asks none
+    share = runs / len(experts)  # more are drawn of an expert with probability below 1e-9
+    pool_size = math.ceil(share + 7 * math.sqrt(share) + 7)
+    whole = replace(event, iterations=runs, pool_size=pool_size)
+    plan = ReleasePlan(whole, epsilon=1.0, delta=0.1, agreement=0.9)  # a research ledger asks none
+    entropy = SeededEntropy(run_seeds(seed, present, 1)[0])
     with research_ledger() as ledger:
-        if event.iterations == 1:
-            share = runs / len(experts)  # more are drawn of an expert with probability below 1e-9
-            pool_size = math.ceil(share + 7 * math.sqrt(share) + 7)
-            event = replace(event, iterations=runs, pool_size=pool_size)
-            log = chain.log(present, pool_size, rng)
-            found = release(
-                experts, log, replace(plan, event=event), ledger, entropy=SeededEntropy(seed)
-            )
-            return rng.permutation(chain.all_outcomes(found, event))[:, None]
-        every = np.zeros((runs, event.iterations), np.int64)
-        for run in range(runs):
-            log = chain.log(present, event.pool_size, rng)
-            entropy = SeededEntropy(seed * 10**9 + run)
-            found = release(experts, log, plan, ledger, entropy=entropy)
-            every[run] = chain.all_outcomes(found, event)
-            if progress is not None:
-                progress(run + 1, runs)
-        return every
+        made = release(experts, chain.log(present, pool_size, rng), plan, ledger, entropy=entropy)
+    each = np.zeros(runs, np.int64)
+    each[: len(made)] = chain.outcomes(made)
+    return rng.permutation(each)[:, None]
+
+
+def run_seeds(seed: int, present: bool, runs: int) -> range:
+    """Seeds for runs, different for every seed of an audit, with the canary and without."""
+    first = (2 * seed + present) * 10**9
+    return range(first, first + runs)
 
 
 @contextmanager

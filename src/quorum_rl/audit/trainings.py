@@ -11,7 +11,8 @@ import numpy as np
 
 from quorum_rl.audit.bounds import Floats, gaussian_lower_bound, lower_bound, one_run_lower_bound
 from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
-from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding
+from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding, found
+from quorum_rl.audit.releases import run_seeds
 from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
@@ -96,16 +97,18 @@ def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
     """Train `runs` times with the canary and without; both threat models."""
     plan = case.plan
     claimed = total_epsilon(plan.events, case.delta)
-    seen = [trained(plan, runs, present, 2 * seed + present) for present in (True, False)]
+    seen = [trained(plan, runs, present, seed) for present in (True, False)]
     (here, acted_here), (away, acted_away) = seen
     facts: dict[str, Any] = {"what": "training", "canary": CANARY, "claimed": claimed, "runs": runs}
     findings = [
-        Finding(threat=ITERATES, bound=lower_bound(here, away, case.delta), **facts),
-        Finding(threat=ACTIONS, bound=lower_bound(acted_here, acted_away, case.delta), **facts),
+        found(lower_bound, here, away, case.delta, threat=ITERATES, **facts),
+        found(lower_bound, acted_here, acted_away, case.delta, threat=ACTIONS, **facts),
     ]
     if case.sampling_rate == 1:
-        bound = gaussian_lower_bound(here, away, case.delta)
-        findings.insert(1, Finding(threat=ITERATES, bound=bound, note=GAUSSIAN, **facts))
+        facts["note"] = GAUSSIAN
+        findings.append(
+            found(gaussian_lower_bound, here, away, case.delta, threat=ITERATES, **facts)
+        )
     return findings
 
 
@@ -119,8 +122,9 @@ def trained(
     where = chain or Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
     few = replace(where, others=OTHERS)
     looking = Looking(plan, *training_transitions(few))
-    schedule = shuffled_schedule(plan.private_steps, plan.plain_steps, PUBLIC_SEED)
-    stacked = stacked_runs(plan, range(seed * 10**9, seed * 10**9 + runs), len(schedule))
+    public_seed = int(public_words(PUBLIC_SEED)[0])
+    schedule = shuffled_schedule(plan.private_steps, plan.plain_steps, public_seed)
+    stacked = stacked_runs(plan, run_seeds(seed, present, runs), len(schedule))
     public = jax.tree.map(lambda leaf: leaf[None], looking.other) if plan.plain_steps else None
     sizes = few.observation_size, few.actions
     score, params = watched(looking, stacked, schedule, sizes, training_data(few, present), public)
@@ -138,14 +142,23 @@ def training_transitions(chain: Chain) -> tuple[Transition, Transition]:
     return Transition(*(leaf[-1] for leaf in whole)), Transition(*(leaf[0] for leaf in whole))
 
 
+def public_words(seed: int) -> Any:
+    """The words of a fit's public key."""
+    return jax_key_data(SeededEntropy(seed), "public")
+
+
 def stacked_runs(
-    plan: FitPlan, seeds: Sequence[int], steps: int, parts: Sequence[tuple[int, int]] = ()
+    plan: FitPlan,
+    seeds: Sequence[int],
+    steps: int,
+    parts: Sequence[tuple[int, int]] = (),
+    public_seed: int = PUBLIC_SEED,
 ) -> Run:
     """Runs that differ in their noise, and in their own part of the released transitions if any.
 
     What is public is the same for all: the guarantee holds whatever it is.
     """
-    public = jax_key_data(SeededEntropy(PUBLIC_SEED), "public")
+    public = public_words(public_seed)
     one = plan.new_run(public, public, steps)
     keys = np.stack([jax_key_data(SeededEntropy(seed), "noise") for seed in seeds])
     run: Run = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(seeds), *leaf.shape)), one)
@@ -179,12 +192,15 @@ def audit_in_one_run(case: TrainingCase, canaries: int, seed: int) -> Finding:
         ExpertData(taking_part, jnp.arange(included.sum() + 1)),
         None,
     )
-    return Finding(
+    return found(
+        one_run_lower_bound,
+        scores[included],
+        scores[~included],
+        case.delta,
         what="training",
         threat=ITERATES,
         canary=f"{canaries} of them in one run, each with a direction of its own",
         claimed=total_epsilon(plan.events, case.delta),
-        bound=one_run_lower_bound(scores[included], scores[~included], case.delta),
         runs=1,
         note=GAUSSIAN,
     )

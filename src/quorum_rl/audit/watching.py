@@ -87,18 +87,18 @@ def watched(
     def after_step(standing: Standing, done: int) -> None:
         nonlocal before
         now = _seen(recipe, standing)
-        if schedule[done - 1] == Kind.PRIVATE:
+        private_now = schedule[done - 1] == Kind.PRIVATE  # of all runs, or one for each
+        if private_now.any():
             rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
-            score[:] += np.asarray(
-                _log_ratios(
-                    recipe,
-                    looking.many,
-                    looking.claim,
-                    (before, now, rates),
-                    looking.canary,
-                    looking.other,
-                )
+            ratios = _log_ratios(
+                recipe,
+                looking.many,
+                looking.claim,
+                (before, now, rates),
+                looking.canary,
+                looking.other,
             )
+            score[:] += np.where(private_now, np.asarray(ratios), 0.0)
         before = now
 
     last = train(

@@ -1,0 +1,63 @@
+"""The audit of the whole: it runs what a fit runs, and finds no more than the plan claims."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from quorum_rl.audit.pipeline import PipelineCase, audit_pipeline, fits, small_case
+from quorum_rl.budget import ASSUMPTIONS
+from quorum_rl.errors import QuorumError
+from quorum_rl.fit import fit
+from quorum_rl.release import read_released
+
+RUNS = 300  # always, so that programs are compiled once
+FULL, EMPTY = 0, 20  # seeds of fits that release something, and nothing
+
+
+@pytest.fixture(scope="module", name="case")
+def _case() -> PipelineCase:
+    return small_case()
+
+
+@pytest.mark.parametrize("seed", [FULL, EMPTY], ids=["some", "nothing"])
+def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_path: Path) -> None:
+    """A fit that releases something, and one that does not, each beside many others."""
+    plan, chain = case.plan, case.chain
+    assert plan.release is not None
+    audited = fits(case, range(seed, seed + RUNS), present=True, public_seed=seed)
+    assert audited.outcomes[0].any() == (seed == FULL)
+    log = chain.log(True, plan.release.event.pool_size, np.random.default_rng(seed))
+    made = fit(
+        replace(log, declared=replace(log.declared, identity=f"log {seed}")),
+        chain.experts(present=True),
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        settings=plan.settings,
+        learner=plan.learner,
+        folder=tmp_path / "run",
+        accepted=tuple(ASSUMPTIONS),
+        seed=seed,
+        report=lambda _: None,
+    )
+    released = read_released(tmp_path / "run" / "released.parquet")
+    assert chain.outcomes(released).tolist() == [n for n in audited.outcomes[0] if n]
+    for ours, theirs in zip(*map(jax.tree.leaves, (audited.params, made.params)), strict=True):
+        np.testing.assert_array_equal(ours[0], theirs)
+
+
+def test_the_pipeline_is_not_accused(case: PipelineCase) -> None:
+    """Wrongly it would be, with probability 0.1% for each of the two, but for the fixed seed."""
+    white, black = audit_pipeline(case, RUNS, seed=0)
+    assert white.claimed == black.claimed == pytest.approx(4.0, abs=1e-3)
+    assert not white.refuted
+    assert not black.refuted
+    assert white.bound.epsilon > 0.1
+
+
+def test_a_plan_without_privacy_has_no_claim_to_audit(case: PipelineCase) -> None:
+    free = replace(case.plan, release=None, private=None)
+    with pytest.raises(QuorumError, match="no claim"):
+        audit_pipeline(replace(case, plan=free), 10, seed=0)
