@@ -116,7 +116,11 @@ def test_states_and_episodes_are_drawn_with_the_lander_in_view(reset: Any, flown
         )
         state, observation = after.state, after.observation
     episode = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    for figure in (draw_state(WORLD, begun, HOVER), draw_episode(WORLD, episode, HOVER)):
+    over_ground = draw_episode(WORLD, episode, HOVER, state=begun)
+    (ground,) = over_ground.axes[0].collections
+    assert set(np.asarray(begun.ground)) <= set(ground.get_paths()[0].vertices[:, 1])
+    assert not draw_episode(WORLD, episode, HOVER).axes[0].collections  # nobody saw it
+    for figure in (draw_state(WORLD, begun, HOVER), over_ground):
         axes = figure.axes[0]
         low, high = axes.get_ylim()
         corners = np.concatenate([patch.get_path().vertices for patch in axes.patches])

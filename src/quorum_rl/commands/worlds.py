@@ -83,9 +83,9 @@ class Draw:
         params = with_params(world, **self.param)
         check_picture(self.out)
         check_seed(self.seed)
-        episode = one_episode(world, params, self.policy, self.seed)
+        episode, state = one_episode(world, params, self.policy, self.seed)
         title = f"{world.name}, {self.policy} policy, return {episode.reward.sum():.4g}"
-        save_picture(draw_episode(world, episode, params, title), self.out)
+        save_picture(draw_episode(world, episode, params, title, state), self.out)
         console().print(f"{title}: {self.out}")
 
 

@@ -37,9 +37,16 @@ def draw_state(world: AnyWorld, state: Any, params: Any) -> "Figure":
 
 
 def draw_episode(
-    world: AnyWorld, transitions: Transition, params: Any, title: str | None = None
+    world: AnyWorld,
+    transitions: Transition,
+    params: Any,
+    title: str | None = None,
+    state: Any = None,
 ) -> "Figure":
     """One episode of `world`; one without a drawing of its own gets its observations over time.
+
+    `state` is one of the episode's states, where there is one: LunarLander's has the ground, which
+    no observation tells.
 
     Shapes: every leaf of `transitions` has one leading axis, the steps.
 
@@ -54,7 +61,7 @@ def draw_episode(
     elif isinstance(world, Hiv):
         figure = hiv.draw_episode(seen, actions, params)
     elif isinstance(world, LunarLander):
-        figure = lunar_lander.draw_episode(seen, actions)
+        figure = lunar_lander.draw_episode(seen, actions, state)
     else:
         figure = generic.draw_episode(world, seen, actions)
     if title is not None:

@@ -81,11 +81,15 @@ def _flags(axes: "Axes") -> None:
         axes.fill(*np.array(flag).T, color=VERMILION, zorder=1)
 
 
+def _ground(axes: "Axes", state: Any) -> None:
+    ground = np.asarray(state.ground, np.float64)
+    axes.fill_between(np.arange(len(ground)) * EDGE_WIDTH, ground, color=GREY, linewidth=0)
+
+
 def draw_state(state: Any) -> "Figure":
     figure = new_figure(6.0, 4.2)
     axes = figure.add_subplot()
-    ground = np.asarray(state.ground, np.float64)
-    axes.fill_between(np.arange(len(ground)) * EDGE_WIDTH, ground, color=GREY, linewidth=0)
+    _ground(axes, state)
     _flags(axes)
     lander = state.lander
     for leg in lander.legs:
@@ -107,10 +111,13 @@ def draw_state(state: Any) -> "Figure":
     return figure
 
 
-def draw_episode(seen: np.ndarray, actions: np.ndarray) -> "Figure":
+def draw_episode(seen: np.ndarray, actions: np.ndarray, state: Any = None) -> "Figure":
     figure = new_figure(6.5, 7.0)
     panels = figure.add_gridspec(4, 1, height_ratios=(3.6, 1, 1, 0.7))
-    _path(figure.add_subplot(panels[0]), seen, actions)
+    above = figure.add_subplot(panels[0])
+    if state is not None:
+        _ground(above, state)
+    _path(above, seen, actions)
     times = np.arange(len(seen)) * TIME_STEP
     speed = figure.add_subplot(panels[1])
     fall = seen[:, 3] / (HEIGHT / 2) / TIME_STEP
@@ -136,7 +143,7 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray) -> "Figure":
 
 
 def _path(axes: "Axes", seen: np.ndarray, actions: np.ndarray) -> None:
-    """The way of the lander, and itself at a few places; the ground beside the pad is not seen."""
+    """The way of the lander, and itself at a few places."""
     x = WIDTH / 2 + seen[:, 0] * WIDTH / 2
     y = PAD_HEIGHT + LEG_DOWN + seen[:, 1] * HEIGHT / 2
     axes.plot(PAD, [GROUND_AT_PAD] * 2, color=GREY, linewidth=3, solid_capstyle="butt")
