@@ -70,8 +70,8 @@ class Paper:
     steps: int | None = None
     """Train the paper's settings for so many steps at the same claim; otherwise to the end of their
     budget, up to 2.3 million, in published, and for 20,000 in ablation and grid."""
-    reward_scale: float = 1.0
-    """What rewards are multiplied by."""
+    reward_scale: float | None = None
+    """What rewards are multiplied by: 1e-7 for HIV, and 1 otherwise, unless given."""
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
     settings: Settings = field(default_factory=Settings)
@@ -238,10 +238,11 @@ class Paper:
         from quorum_rl.experiments import compared
         from quorum_rl.experiments.paper import learner_of
 
+        learning = learner_of(self.world, learner, self.reward_scale)
         result = self._result(
             f"{learner}-{stage}",
             learner=learner,
-            reward_scale=self.reward_scale,
+            learner_settings=repr(learning),
             seeds=list(study.seeds),
             episodes=self.episodes,
             **configuration,
@@ -249,7 +250,7 @@ class Paper:
         with timed_bar(console(), f"{learner}, steps") as update:
             found = compared(
                 study,
-                learner_of(self.world, learner, self.reward_scale),
+                learning,
                 methods,
                 episodes=self.episodes,
                 progress=update,

@@ -25,6 +25,9 @@ RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
 )
 
+# Steps of HIV pay up to hundreds of millions, and a learner's loss is linear from one on.
+REWARD_SCALES: Final = {"HIV": 1e-7}
+
 NON_PRIVATE: Final = "non-private"
 ONE_EACH: Final = "DP-SGD, one transition"
 AVERAGED: Final = "DP-SGD, mean of 16"
@@ -32,10 +35,11 @@ RELEASE_ONLY: Final = "release only"
 BOTH: Final = "both stages"
 
 
-def learner_of(world: str, name: str, reward_scale: float = 1.0) -> Learner:
-    """A learner with the paper's network for a world."""
+def learner_of(world: str, name: str, reward_scale: float | None = None) -> Learner:
+    """A learner with the paper's network for a world, and rewards of a size that it can learn."""
     hidden = (512,) if world == "HIV" else (256, 256)
-    return get_learner(name.lower(), hidden_sizes=hidden, reward_scale=reward_scale)
+    scale = REWARD_SCALES.get(world, 1.0) if reward_scale is None else reward_scale
+    return get_learner(name.lower(), hidden_sizes=hidden, reward_scale=scale)
 
 
 def main_columns(
