@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "What a ledger certifies: show, verify, sign, keygen, schema.",
     ),
     "paper": ("paper:Paper", "The paper's evaluation at its scale, world by world."),
+    "audit": ("audit:Audit", "Attack the guarantee: what was lost at least, beside the claim."),
     "publish": ("publish:Publish", "The bundle of a run that may leave the building."),
 }
 SAID_OF_CONFIG: Final = """Every setting may also come from the table [{table}] of a TOML file:

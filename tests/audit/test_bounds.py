@@ -84,8 +84,10 @@ def test_so_does_a_gaussian_one_if_its_assumption_holds(separation: float) -> No
 
 
 def test_the_gaussian_bound_of_jax_privacy_accuses_what_loses_nothing() -> None:
-    """Which is why it is not the one that is used: it takes the size of a bound on μ from below, also
-    of a negative one, so that of two equal distributions it says that ε is positive."""
+    """Which is why it is not used: a bound on μ from below may be negative, and it takes its size.
+
+    So of two equal distributions it says that ε is positive.
+    """
     rng = np.random.default_rng(3)
     pairs = [(rng.normal(size=1000), rng.normal(size=1000)) for _ in range(20)]
     theirs = [auditing.CanaryScoreAuditor(*pair).epsilon_from_gdp(0.05, 0.01) for pair in pairs]

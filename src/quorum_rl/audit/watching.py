@@ -6,8 +6,8 @@ The adversary knows everything but whether the canary is there: the others' one 
 out first. For a Poisson sample at rate q and noise σ, a part x that the canary would move by s has
 the likelihood ratio 1 − q + q·exp((2xs − s²)/2σ²); logarithms add up over the steps.
 
-Black box: the final policy's actions on chosen states, the canary's own and others between it and
-everybody else's.
+Black box: the final policy's actions on chosen states, on both sides of everybody else's up to the
+canary's own. How many of them speak for the canary says where the policy changes its mind.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from quorum_rl.training.schedule import Kind, Schedule
 from quorum_rl.types import Transition
 
 MOMENTUM: Final = 0.9  # of optax.scale_by_adam and of Recipe's own
-LADDER: Final = np.concatenate([[1.0], 2.0 ** -np.arange(1, 12), -(2.0 ** -np.arange(0, 12))])
+LADDER: Final = np.concatenate([sign * np.logspace(-5, 0, 160) for sign in (1.0, -1.0)])
 
 Array = jax.Array
 

@@ -1,0 +1,249 @@
+"""`quorum audit`: what an adversary can show that was lost, beside what was claimed."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+
+import tyro
+
+from quorum_rl.commands.output import (
+    check_new_file,
+    check_picture,
+    check_seed,
+    console,
+    save_picture,
+)
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.audit import Attack, Finding
+
+Part = Literal["release", "training", "pipeline"]
+OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
+REFUTED: Final = 1  # exit status
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Attack the guarantee: many runs with and without one expert made to stand out, and a lower
+    bound on epsilon that holds with 95% confidence.
+
+    Without flags: release, training and the whole pipeline on the worst cases that are known, in
+    a few minutes. Exit status 1 if a claim is refuted (with 99.9% confidence).
+
+    Example: quorum audit --run runs/cartpole --runs 200
+    """
+
+    folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """Audit the configuration of the run in this folder, on synthetic experts of the same shape."""
+    only: Part | None = None
+    """One part alone, of those without flags."""
+    runs: int | None = None
+    """Runs of each kind, with the expert and without; each part has a default of its own."""
+    trainees: int = 8
+    """With --run: how many experts training sees beside the canary. Their gradients are known to
+    the adversary, so that more add nothing but time; 0 for as many as the run declares."""
+    planted: str | None = None
+    """Self-test: plant this bug and see that the audit finds it (exit status 1 if not). One of
+    noise-halved, clipping-off, coin-accounting, offset-halved, query-noise-halved, or all."""
+    experts: Path | None = None
+    """Membership game: the experts; with --demonstrations, and not private."""
+    demonstrations: Path | None = None
+    """Membership game: what they did. Who took part is told from the policy of a training on half
+    of them, with privacy and without."""
+    games: int = 12
+    """Membership game: how many."""
+    epsilon: float = 5.0
+    """Membership game: the epsilon of the private training."""
+    delta: float = 1e-3
+    """Membership game: its delta."""
+    private_steps: int = 500
+    """Membership game: its private steps."""
+    diagnostics_not_private: bool = False
+    """I know that a membership game looks at the logs without noise."""
+    seed: int = 0
+    """The same numbers again: audits look at synthetic experts, so nothing is given away."""
+    out: Path | None = None
+    """Write what was found to this file, as JSON."""
+    picture: Path | None = None
+    """Draw it: lower bounds beside claims, or the curves of the membership game."""
+    json: bool = False
+    """Print one JSON object."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        self._check()
+        from quorum_rl.devices import prepare  # late, for it imports JAX
+
+        prepare()
+        if self.experts is not None and self.demonstrations is not None:
+            self._play(self.experts, self.demonstrations)
+            return
+        if self.planted is not None:
+            self._self_test(self.planted)
+            return
+        findings = self._of_run(self.folder) if self.folder is not None else self._of_everything()
+        self._keep({"findings": [one.to_json() for one in findings]})
+        if self.picture is not None:
+            from quorum_rl.audit.drawing import draw_findings
+
+            save_picture(draw_findings(findings), self.picture)
+        if not self.json:
+            show_findings(findings)
+        if any(one.refuted for one in findings):
+            sys.exit(REFUTED)
+
+    def _check(self) -> None:
+        """Refuse before the work what would fail after it."""
+        check_seed(self.seed)
+        if self.out is not None:
+            check_new_file(self.out, overwrite=self.overwrite)
+        if self.picture is not None:
+            check_picture(self.picture)
+        for name, least in (("runs", 16), ("games", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise QuorumError(f"--{name} is {value}: give at least {least}.")
+        if self.trainees < 0:
+            raise QuorumError(f"--trainees is {self.trainees}: give 0 or more.")
+        if (self.experts is None) != (self.demonstrations is None):
+            raise QuorumError("a membership game needs --experts and --demonstrations: give both.")
+        if self.experts is not None and not self.diagnostics_not_private:
+            raise QuorumError(
+                "a membership game trains on the logs without noise, too: add "
+                "--diagnostics-not-private if these are synthetic experts or nobody else will see "
+                "it."
+            )
+
+    def _of_everything(self) -> "list[Finding]":
+        from quorum_rl.audit.quick import Sizes, audited
+
+        parts: tuple[Part, ...] = get_args(Part) if self.only is None else (self.only,)
+        sizes = Sizes() if self.runs is None else Sizes(self.runs, self.runs, self.runs)
+        findings: list[Finding] = []
+        for part in parts:
+            self._tell(f"auditing the {part} ...")
+            findings += audited(part, sizes, self.seed)
+        return findings
+
+    def _of_run(self, folder: Path) -> "list[Finding]":
+        from quorum_rl.audit import audit_pipeline, case_of_run
+
+        case = case_of_run(folder, self.trainees or None)
+        self._tell(case.plan.describe())
+        return audit_pipeline(case, self.runs or OWN_RUNS, self.seed)
+
+    def _self_test(self, name: str) -> None:
+        """Plant bugs, each by itself; all of them must be found."""
+        from quorum_rl.audit import BUGS
+        from quorum_rl.audit.planted import bug_named
+        from quorum_rl.audit.quick import Sizes, audit_with_planted
+
+        names = list(BUGS) if name == "all" else [name]
+        sizes = Sizes() if self.runs is None else Sizes(self.runs, self.runs, self.runs)
+        for one in names:
+            bug_named(one)
+        found = {}
+        for one in names:
+            self._tell(f"SELF-TEST, a bug is planted on purpose: {BUGS[one].said}")
+            found[one] = audit_with_planted(one, sizes, self.seed)
+            if not self.json:
+                show_findings(found[one])
+        caught = {one: any(each.refuted for each in found[one]) for one in names}
+        self._keep(
+            {
+                "planted": {one: [each.to_json() for each in found[one]] for one in names},
+                "caught": caught,
+            }
+        )
+        missed = [one for one in names if not caught[one]]
+        self._tell(f"missed: {', '.join(missed)}" if missed else f"caught: {', '.join(names)}")
+        if missed:
+            sys.exit(REFUTED)
+
+    def _play(self, experts: Path, demonstrations: Path) -> None:
+        from quorum_rl.audit import membership_game
+        from quorum_rl.commands.expert_files import experts_from
+        from quorum_rl.fit import FitSettings
+        from quorum_rl.learners import get_learner
+        from quorum_rl.logs import open_demonstrations
+
+        log = open_demonstrations(demonstrations)
+        attacks = membership_game(
+            experts_from(experts, log),
+            log,
+            get_learner("cql"),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            settings=FitSettings(private_steps=self.private_steps),
+            games=self.games,
+            seed=self.seed,
+        )
+        self._keep({"attacks": [one.to_json() for one in attacks]})
+        if self.picture is not None:
+            from quorum_rl.audit.drawing import draw_attacks
+
+            save_picture(draw_attacks(attacks), self.picture)
+        if not self.json:
+            show_attacks(attacks)
+
+    def _keep(self, facts: dict[str, Any]) -> None:
+        """Print or write down what was found, for programs."""
+        if self.out is not None:
+            from quorum_rl.files import write_json
+
+            write_json(self.out, facts)
+        if self.json:
+            print(json.dumps(facts, indent=2))
+
+    def _tell(self, text: str) -> None:
+        if not self.json:
+            console().print(text)
+
+
+def show_findings(findings: "Sequence[Finding]") -> None:
+    """A table for people: what was claimed, and what is certain at least."""
+    from rich.table import Table
+
+    table = Table("what", "the adversary sees", "claimed ε", "ε at least", "δ", "runs", "")
+    for one in findings:
+        said = "REFUTED" if one.refuted else "holds so far"
+        table.add_row(
+            one.what,
+            one.threat,
+            f"{one.claimed:.3f}",
+            f"{one.bound.epsilon:.3f}",
+            f"{one.bound.delta:g}",
+            f"{one.runs:,}",
+            said,
+        )
+    console().print(table)
+    for one in findings:
+        console().print(f"{one.what}, {one.threat.split(':')[0]}: the canary is {one.canary}."
+                        + (f" {one.note}." if one.note else ""))  # fmt: skip
+    console().print(
+        "Lower bounds hold with 95% confidence; 'refuted' means that the claim is exceeded with "
+        "99.9%. A low bound proves nothing: another attack may be better."
+    )
+
+
+def show_attacks(attacks: "Sequence[Attack]") -> None:
+    """A table for people: who can be found, at one false alarm in a thousand."""
+    from rich.table import Table
+
+    table = Table("training", "attack", "found at 0.1% false positives", "95% interval", "scores")
+    for one in attacks:
+        share, low, high = one.true_positives()
+        table.add_row(
+            one.method,
+            one.name,
+            f"{share:.2%}",
+            f"{low:.2%} to {high:.2%}",
+            f"{len(one.members):,} members, {len(one.others):,} others",
+        )
+    console().print(table)
+    console().print("This looked at the logs without noise: NOT private, do not publish it.")
