@@ -19,6 +19,7 @@ from quorum_rl.budget import Ledger, SeededEntropy, jax_key_data
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import returns_of, scores_of
+from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol
 from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
@@ -38,8 +39,8 @@ SCHEDULE_SEED: Final = 0
 Progress = Callable[[int, int], None]
 """Told how many steps of all trainings are done, and how many there are."""
 
-Policies = Any
-"""Trained parameters; every leaf has a first axis of seeds."""
+Policies = list[Any]
+"""Trained parameters, once for each evaluation; every leaf has a first axis of seeds."""
 
 
 @dataclass(frozen=True)
@@ -105,27 +106,35 @@ class Study:
         total = sum(
             plans[group[0]].private_steps + plans[group[0]].plain_steps for group in groups.values()
         )
-        policies: list[Policies] = [None] * len(plans)
+        policies: list[Policies] = [[] for _ in plans]
         before = 0
         for group in groups.values():
-            together = [plans[number] for number in group]
-            shared = together[0]
 
-            def after_chunk(_: Standing, done: int, before: int = before) -> None:
+            def tell(done: int, before: int = before) -> None:
                 if progress is not None:
                     progress(before + done, total)
 
-            stacked = result_of(shared.recipe, self._trained_together(together, after_chunk))
-            for place, number in enumerate(group):
-                part = slice(place * len(self.seeds), (place + 1) * len(self.seeds))
-                policies[number] = jax.tree.map(lambda leaf, part=part: leaf[part], stacked)
-            before += shared.private_steps + shared.plain_steps
+            for stacked in self._trained_together([plans[number] for number in group], tell):
+                for place, number in enumerate(group):
+                    part = slice(place * len(self.seeds), (place + 1) * len(self.seeds))
+                    policies[number].append(
+                        jax.tree.map(lambda leaf, part=part: leaf[part], stacked)
+                    )
+            before += plans[group[0]].private_steps + plans[group[0]].plain_steps
         return policies
 
-    def _trained_together(
-        self, plans: list[FitPlan], after_chunk: Callable[[Standing, int], None]
-    ) -> Standing:
+    def _trained_together(self, plans: list[FitPlan], tell: Callable[[int], None]) -> list[Any]:
+        """The parameters of all runs, whenever they are to be evaluated."""
         shared = plans[0]
+        kept: list[Any] = []
+        wanted = list(_protocol(shared).steps(shared.private_steps + shared.plain_steps))
+
+        def after_chunk(standing: Standing, done: int) -> None:
+            tell(done)
+            while wanted and wanted[0] <= done:  # at the end of the chunk that has the step
+                wanted.pop(0)
+                kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
+
         plain, parts = self._plain(plans)
         schedule = shuffled_schedule(shared.private_steps, shared.plain_steps, SCHEDULE_SEED)
         runs = [
@@ -140,7 +149,7 @@ class Study:
         ]
         stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
         spaces = self.world.spaces
-        return train(
+        train(
             shared.recipe,
             stacked,
             begin(shared.recipe, stacked, spaces.observation_size, spaces.action_count),
@@ -149,6 +158,7 @@ class Study:
             plain=plain,
             after_chunk=after_chunk,
         )
+        return kept
 
     def _plain(self, plans: list[FitPlan]) -> tuple[Transition | None, list[tuple[int, int]]]:
         """What steps without noise learn from, and which part of it is each training's own."""
@@ -185,16 +195,26 @@ class Study:
     def judged(
         self, learner: Learner, policies: Sequence[Policies], episodes: int
     ) -> list[tuple[Scores, Scores]]:
-        """The returns (seeds, episodes) and scores (seeds,) of each method's policies.
+        """The returns (seeds, all episodes) and scores (seeds,) of each method's policies.
 
-        Seed s of every method meets the same episodes.
+        Seed s of every method, and of every evaluation of it, meets the same episodes.
         """
-        stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *policies)
-        numbers = np.tile(np.arange(len(self.seeds), dtype=np.int32), len(policies))
+        everyone = [one for evaluations in policies for one in evaluations]
+        stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *everyone)
+        numbers = np.tile(np.arange(len(self.seeds), dtype=np.int32), len(everyone))
         key = jax.random.key(EVALUATION_SEED)
         every = returns_of(learner, stacked, self.world, None, key, episodes, numbers)
-        by_method = np.split(np.asarray(every, np.float64), len(policies))
-        return [(returns, scores_of(self.world, returns)) for returns in by_method]
+        each = iter(np.split(np.asarray(every, np.float64), len(everyone)))
+        found = []
+        for evaluations in policies:
+            returns = np.concatenate([next(each) for _ in evaluations], axis=1)
+            found.append((returns, scores_of(self.world, returns)))
+        return found
+
+
+def _protocol(plan: FitPlan) -> Protocol:
+    """The paper's own for its method, and the last parameters for all others."""
+    return PROTOCOLS["paper" if plan.settings.mode == "paper" else "final"]
 
 
 def _togetherness(plan: FitPlan) -> Hashable:

@@ -1,0 +1,72 @@
+"""Trainings that are one program do what each would do alone; what cannot be run is said."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from quorum_rl.envs import get_world
+from quorum_rl.experiments import Method, Study, compared
+from quorum_rl.experts import Population, smoothed
+from quorum_rl.experts.networks import new_network
+from quorum_rl.fit import FitSettings
+from quorum_rl.learners import get_learner
+from quorum_rl.logs import collect
+
+EXPERTS = 60
+LEARNER = get_learner("cql", hidden_sizes=())
+PRIVATE = FitSettings(method="dp-sgd", private_steps=40, transitions_per_expert=2)
+PUBLISHED = replace(PRIVATE, mode="paper", averaging=0.0, private_steps=600)
+
+
+@pytest.fixture(scope="module", name="study")
+def _study() -> Study:
+    one = new_network(jax.random.key(0), (4, 2), 1.0)
+    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
+    population = Population(observation_size=4, action_count=2, network=everyone)
+    world = get_world("CartPole")
+    acting = smoothed(population, 0.1)
+    log, experts = collect(acting, world, trajectories=3, minimum_experts=EXPERTS - 1, seed=0)
+    return Study(experts, log, world, 1e-3, range(2))
+
+
+def same(one: object, other: object) -> bool:
+    return jax.tree.all(jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-6), one, other))
+
+
+def test_methods_that_differ_in_noise_alone_are_one_program_and_do_not_mix(study: Study) -> None:
+    plans = [study.planned(LEARNER, PRIVATE, epsilon) for epsilon in (20.0, 10.0)]
+    told: list[tuple[int, int]] = []
+    together = study.trained(plans, lambda done, total: told.append((done, total)))
+    assert told == [(40, 40)]  # one training for both
+    alone = [study.trained([plan])[0] for plan in reversed(plans)]
+    assert same(together, alone[::-1])
+    assert not same(together[0], together[1])
+
+
+def test_the_papers_method_is_evaluated_ten_times_and_averaged(study: Study) -> None:
+    plan = study.planned(LEARNER, PUBLISHED, 20.0)
+    (policies,) = study.trained([plan])
+    assert len(policies) == 10
+    assert not same(policies[0], policies[-1])
+    ((returns, scores),) = study.judged(LEARNER, [policies], episodes=3)
+    assert returns.shape == (2, 30)
+    (last_returns, _), (first_returns, _) = study.judged(
+        LEARNER, [policies[-1:], policies[:1]], episodes=3
+    )
+    np.testing.assert_array_equal(last_returns, returns[:, -3:])
+    np.testing.assert_array_equal(first_returns, returns[:, :3])
+    world = study.world.facts
+    np.testing.assert_allclose(scores, [world.normalised(mean) for mean in returns.mean(axis=1)])
+
+
+def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
+    nothing = Method(name="nothing", settings=FitSettings(release_share=1.0), epsilon=0.01)
+    some = Method(name="some", settings=PRIVATE, epsilon=20.0)
+    found = compared(study, LEARNER, [nothing, some], episodes=3)
+    assert [outcome.method.name for outcome in found.outcomes] == ["some"]
+    ((method, reason),) = found.infeasible
+    assert method is nothing
+    assert "nothing can be released" in reason
+    assert found.to_json()["infeasible"][0]["name"] == "nothing"
