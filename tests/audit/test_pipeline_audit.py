@@ -1,5 +1,6 @@
 """The audit of the whole: it runs what a fit runs, and finds no more than the plan claims."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,14 @@ import jax
 import numpy as np
 import pytest
 
+from quorum_rl.audit.own_run import case_of_run
 from quorum_rl.audit.pipeline import PipelineCase, audit_pipeline, fits, small_case
-from quorum_rl.budget import ASSUMPTIONS
+from quorum_rl.budget import ASSUMPTIONS, read_ledger
+from quorum_rl.cli import main
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import write_json
 from quorum_rl.fit import fit
+from quorum_rl.fit.run import _configuration
 from quorum_rl.release import read_released
 
 RUNS = 400  # always, so that programs are compiled once
@@ -42,6 +47,8 @@ def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_
         seed=seed,
         report=lambda _: None,
     )
+    paid = read_ledger(tmp_path / "run" / "ledger.jsonl").charges
+    assert [charge.event for charge in paid] == list(plan.events)
     released = read_released(tmp_path / "run" / "released.parquet")
     assert chain.outcomes(released).tolist() == [n for n in audited.outcomes[0] if n]
     for ours, theirs in zip(*map(jax.tree.leaves, (audited.params, made.params)), strict=True):
@@ -61,3 +68,36 @@ def test_a_plan_without_privacy_has_no_claim_to_audit(case: PipelineCase) -> Non
     free = replace(case.plan, release=None, private=None)
     with pytest.raises(QuorumError, match="no claim"):
         audit_pipeline(replace(case, plan=free), 10, seed=0)
+
+
+def test_the_configuration_of_a_run_is_the_case_that_is_audited(
+    case: PipelineCase, tmp_path: Path
+) -> None:
+    found = case_of_run(written(case, tmp_path))
+    assert found.plan.events == case.plan.events
+    assert found.plan.recipe == case.plan.recipe
+    assert found.plan.private == case.plan.private
+    assert (found.plan.private_steps, found.plan.plain_steps) == (4, 4)
+    assert replace(found.chain, leaves_at=0) == replace(case.chain, leaves_at=0)
+
+
+def test_a_run_is_audited_by_its_folder(
+    case: PipelineCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, picture = tmp_path / "audit.json", tmp_path / "audit.svg"
+    words = ("--runs", str(RUNS), "--trainees", "0", "--out", str(out), "--picture", str(picture))
+    main(["audit", "--run", str(written(case, tmp_path)), *words])
+    shown = capsys.readouterr().out
+    assert "stands" in shown
+    white, black = json.loads(out.read_text())["findings"]
+    assert white["claimed"] == pytest.approx(8.0, abs=1e-2)
+    assert white["runs"] == black["runs"] == RUNS
+    assert not white["refuted"]
+    assert "<svg" in picture.read_text()
+
+
+def written(case: PipelineCase, folder: Path) -> Path:
+    """A run's folder, as far as an audit reads it."""
+    log = case.chain.log(False, 2, np.random.default_rng(0))
+    write_json(folder / "config.json", _configuration(case.plan, log, None))
+    return folder

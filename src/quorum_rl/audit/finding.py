@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from quorum_rl.audit.bounds import Floats, LowerBound
 
-RELEASED: Final = "released prefixes"
+RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
 ITERATES: Final = "white box: all iterates"
-ALL: Final = "white box: released prefixes and all iterates"
+ALL: Final = "white box: released prefixes, all iterates"
 
 CERTAIN: Final = 0.999
 """With which confidence a claim must be exceeded before it is called refuted. Each finding of a

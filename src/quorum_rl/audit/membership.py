@@ -34,6 +34,7 @@ from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Released, Transition
 
 FALSE_POSITIVES: Final = 0.001
+LIKELIHOOD, LOSS = "likelihood of its actions", "loss"
 LEAST_GAMES: Final = 6  # for the shadow attack, which needs some games of either kind
 AT_ONCE: Final = 65536  # transitions that are scored together
 
@@ -190,7 +191,9 @@ def attacks_on(
     columns = np.concatenate(per_transition, axis=1)
     offsets = log.expert_transition_offsets
     means = np.add.reduceat(columns, offsets[:-1], axis=1) / np.diff(offsets)
-    found = dict(zip(("likelihood of its actions", "loss", "agreement"), means, strict=True))
+    # Odds of the usual probability: the same order, and nearer to normal.
+    means[0] -= np.log(np.maximum(-np.expm1(means[0]), 1e-12))
+    found = dict(zip((LIKELIHOOD, LOSS, "agreement"), means, strict=True))
     if experts is not None and what.released is not None and len(what.released):
         steps = what.released.transitions
         taken = experts.taken_probabilities(
@@ -228,7 +231,7 @@ def _attacks(method: str, found: Sequence[dict[str, Floats]], part: Flags) -> li
         if all(name in one for one in found):
             scores = np.stack([one[name] for one in found])
             made.append(Attack(method, name, scores[part], scores[~part]))
-            if len(found) >= LEAST_GAMES and name in ("likelihood of its actions", "loss"):
+            if len(found) >= LEAST_GAMES and name in (LIKELIHOOD, LOSS):
                 ratio, known = _against_shadows(scores, part)
                 here, away = ratio[part & known], ratio[~part & known]
                 made.append(Attack(method, f"{name}, against shadows", here, away))
@@ -238,19 +241,18 @@ def _attacks(method: str, found: Sequence[dict[str, Floats]], part: Flags) -> li
 def _against_shadows(scores: Floats, part: Flags) -> tuple[Floats, Flags]:
     """How much likelier a score is among that expert's scores in other games with it than without.
 
-    The attack of Carlini et al. (2022), with one spread for all experts; and where an expert has
-    other games of both kinds. Shapes: (games, experts) all.
+    The attack of Carlini et al. (2022): normal distributions with a mean for every expert and a
+    spread for all. Known where an expert has other games of both kinds. Shapes: (games, experts).
     """
-    means, counts = [], []
-    for kind in (part, ~part):
+    known, ratio = np.ones_like(part), np.zeros_like(scores)
+    for kind, sign in ((part, 1.0), (~part, -1.0)):
         kept = np.where(kind, scores, 0.0)
         count = kind.sum(axis=0) - kind  # without the game that is judged
-        counts.append(count)
-        means.append((kept.sum(axis=0) - kept) / np.maximum(count, 1))
-    own = np.where(part, scores - means[0], scores - means[1])
-    known = (counts[0] > 0) & (counts[1] > 0)
-    spread = max(float(np.std(own[known])), 1e-12) if known.any() else 1.0
-    ratio = ((scores - means[1]) ** 2 - (scores - means[0]) ** 2) / (2 * spread**2)
+        mean = (kept.sum(axis=0) - kept) / np.maximum(count, 1)
+        known &= count > 0
+        usable = kind & (count > 0)
+        spread = max(float(np.std((scores - mean)[usable])), 1e-6) if usable.any() else 1.0
+        ratio += sign * (-(((scores - mean) / spread) ** 2) / 2 - np.log(spread))
     return ratio, known
 
 

@@ -91,6 +91,7 @@ def learner_named(said: str) -> Learner:
         call = ast.parse(said, mode="eval").body
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Name)
+        assert not call.args
         values = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
         return kinds[call.func.id](**values)
     except (SyntaxError, AssertionError, KeyError, TypeError, ValueError) as error:

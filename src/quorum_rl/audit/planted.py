@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from quorum_rl.budget import Entropy
 from quorum_rl.errors import unknown_name
@@ -22,10 +22,9 @@ _NUMBERS: Final[Any] = PrivateStep.numbers
 
 @dataclass(frozen=True)
 class Bug:
-    """What is wrong, and which stage an audit must look at to see it."""
+    """What is wrong, and where it is planted."""
 
     said: str
-    stage: Literal["release", "training"]
     owner: Any = field(repr=False)
     name: str = field(repr=False)
     in_its_place: Any = field(repr=False)
@@ -63,35 +62,30 @@ def _less_query_noise(entropy: Entropy, event: ReleaseEvent) -> Noise:
 BUGS: Final[dict[str, Bug]] = {
     "noise-halved": Bug(
         "private steps add half of the noise",
-        "training",
         PrivateStep,
         "numbers",
         property(_less_noise),
     ),
     "clipping-off": Bug(
         "gradients are not clipped",
-        "training",
         PrivateStep,
         "numbers",
         property(_no_clipping),
     ),
     "coin-accounting": Bug(
         "training is accounted with q = p·b/m at p = 0.5, as if nobody saw which steps are private",
-        "training",
         PrivateStep,
         "event",
         _coin_taken_for_hidden,
     ),
     "offset-halved": Bug(
         "the threshold lies half as far above theta",
-        "release",
         _RELEASE,
         "released_lengths",
         _half_the_offset,
     ),
     "query-noise-halved": Bug(
         "queries get half of the noise",
-        "release",
         _RELEASE,
         "Noise",
         _less_query_noise,

@@ -123,7 +123,7 @@ class Audit:
         from quorum_rl.audit.quick import Sizes, audited
 
         parts: tuple[Part, ...] = get_args(Part) if self.only is None else (self.only,)
-        sizes = Sizes() if self.runs is None else Sizes(self.runs, self.runs, self.runs)
+        sizes = Sizes() if self.runs is None else Sizes.all(self.runs)
         findings: list[Finding] = []
         for part in parts:
             self._tell(f"auditing the {part} ...")
@@ -144,7 +144,7 @@ class Audit:
         from quorum_rl.audit.quick import Sizes, audit_with_planted
 
         names = list(BUGS) if name == "all" else [name]
-        sizes = Sizes() if self.runs is None else Sizes(self.runs, self.runs, self.runs)
+        sizes = Sizes() if self.runs is None else Sizes.all(self.runs)
         for one in names:
             bug_named(one)
         found = {}
@@ -209,25 +209,24 @@ def show_findings(findings: "Sequence[Finding]") -> None:
     """A table for people: what was claimed, and what is certain at least."""
     from rich.table import Table
 
-    table = Table("what", "the adversary sees", "claimed ε", "ε at least", "δ", "runs", "")
+    table = Table("what", "threat", "claimed ε", "ε at least", "δ", "runs", "claim", "canary")
     for one in findings:
-        said = "REFUTED" if one.refuted else "holds so far"
         table.add_row(
             one.what,
-            one.threat,
+            one.threat.split(":")[0],
             f"{one.claimed:.3f}",
             f"{one.bound.epsilon:.3f}",
             f"{one.bound.delta:g}",
             f"{one.runs:,}",
-            said,
+            "REFUTED" if one.refuted else "stands",
+            f"{one.canary} ({one.note})" if one.note else one.canary,
         )
     console().print(table)
-    for one in findings:
-        console().print(f"{one.what}, {one.threat.split(':')[0]}: the canary is {one.canary}."
-                        + (f" {one.note}." if one.note else ""))  # fmt: skip
+    for threat in dict.fromkeys(one.threat for one in findings):
+        console().print(threat)
     console().print(
-        "Lower bounds hold with 95% confidence; 'refuted' means that the claim is exceeded with "
-        "99.9%. A low bound proves nothing: another attack may be better."
+        "Lower bounds hold with 95% confidence; a claim is refuted if it is exceeded with 99.9%. A "
+        "low bound proves nothing: another attack may be better."
     )
 
 

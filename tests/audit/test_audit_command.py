@@ -1,0 +1,138 @@
+"""`quorum audit`: what it prints, what it writes, and how it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quorum_rl.audit import quick
+from quorum_rl.audit.bounds import LowerBound
+from quorum_rl.audit.drawing import draw_findings
+from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding
+from quorum_rl.audit.own_run import learner_named
+from quorum_rl.audit.planted import BUGS
+from quorum_rl.audit.quick import Sizes
+from quorum_rl.cli import main
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import Bcq, Cql
+
+
+def finding(epsilon: float, certain: float) -> Finding:
+    return Finding(
+        what="training",
+        threat=ITERATES,
+        canary="a canary",
+        claimed=2.0,
+        bound=LowerBound(epsilon, 0.01, 0.95, "remove", 75),
+        certain=certain,
+        runs=100,
+    )
+
+
+@pytest.fixture(name="found")
+def _found(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    """What the audits of all parts will seem to find: to be filled in by a test."""
+    found: list[Finding] = []
+    monkeypatch.setattr(quick, "audited", lambda *_: iter(found))
+    monkeypatch.setattr(quick, "audit_with_planted", lambda *_: found)
+    return found
+
+
+def test_claims_that_stand_are_shown_with_their_bounds(
+    found: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.append(finding(2.1, 1.9))  # above the claim, but not certainly
+    main(["audit", "--only", "training"])
+    shown = capsys.readouterr().out
+    assert "2.000" in shown
+    assert "2.100" in shown
+    assert "stands" in shown
+    assert "REFUTED" not in shown
+
+
+def test_a_refuted_claim_is_exit_status_1(
+    found: list[Finding], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found.append(finding(2.5, 2.2))
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", "--only", "release", "--json", "--out", str(tmp_path / "out.json")])
+    assert stopped.value.code == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out.json").read_text())
+    assert printed["findings"][0]["refuted"] is True
+    assert printed["findings"][0]["bound"]["epsilon"] == 2.5
+
+
+def test_a_planted_bug_that_is_found_is_success_and_one_that_is_missed_is_not(
+    found: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.append(finding(2.5, 2.2))
+    main(["audit", "--planted", "all"])
+    shown = capsys.readouterr().out
+    assert "SELF-TEST" in shown
+    assert all(name in shown for name in BUGS)
+    found[:] = [finding(1.0, 0.9)]
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", "--planted", "noise-halved"])
+    assert stopped.value.code == 1
+    assert "missed: noise-halved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--planted", "nois-halved"), "noise-halved"),
+        (("--runs", "3"), "at least 16"),
+        (("--run", "nowhere"), "holds no run"),
+        (("--seed", "-1"), "the seed is -1"),
+        (("--picture", "a.txt"), "no picture"),
+        (("--experts", "some.safetensors"), "--demonstrations"),
+        (("--experts", "a", "--demonstrations", "b"), "--diagnostics-not-private"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", *words])
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("quorum: ")
+    assert said in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_configuration_that_is_damaged_or_not_private_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("{", "[]", '{"declared": {}}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(SystemExit) as stopped:
+            main(["audit", "--run", str(tmp_path)])
+        assert stopped.value.code == 2
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_learners_are_read_as_they_are_written_and_others_are_refused() -> None:
+    for learner in (Cql(hidden_sizes=(4, 2), alpha=0.5), Bcq()):
+        assert learner_named(repr(learner)) == learner
+    for text in ("Mine()", "Cql(alpha=__import__('os'))", "Cql", "1 +", "Cql(4)"):
+        with pytest.raises(QuorumError, match="none of Cql"):
+            learner_named(text)
+
+
+def test_lower_bounds_are_drawn_beside_claims() -> None:
+    second = Finding(**{**vars(finding(2.5, 2.2)), "threat": ACTIONS})
+    figure = draw_findings([finding(1.5, 1.2), second])
+    (axes,) = figure.axes
+    widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
+    assert widths == [1.5, 2.5]
+    assert [np.ravel(line.get_xdata())[0] for line in axes.lines] == [2.0, 2.0]
+    colours = {bar.get_facecolor() for bar in axes.patches}
+    assert len(colours) == 2  # a refuted claim has one of its own
+
+
+def test_one_number_of_runs_is_that_of_every_part() -> None:
+    sizes = Sizes.all(50)
+    assert (sizes.release, sizes.lone_release, sizes.training, sizes.pipeline) == (50,) * 4

@@ -1,0 +1,92 @@
+"""The membership game: found by heart without privacy, and not with it."""
+
+import numpy as np
+import pytest
+
+from quorum_rl.audit.drawing import draw_attacks
+from quorum_rl.audit.membership import Attack, membership_game
+from quorum_rl.errors import QuorumError
+from quorum_rl.fit import FitSettings
+from quorum_rl.learners import Bc
+from quorum_rl.logs import Declared, Demonstrations, from_episodes
+
+EXPERTS = 16
+SETTINGS = FitSettings(
+    method="dp-sgd",
+    private_steps=20,
+    sampling_rate=0.5,
+    transitions_per_expert=1,
+    release_only_steps=60,
+    learning_rate=0.05,
+    batch_size=16,
+    averaging=0.0,
+)
+
+
+@pytest.fixture(scope="module", name="log")
+def _log() -> Demonstrations:
+    """Every expert acts once, in a state of its own, as chance will have it."""
+    rng = np.random.default_rng(0)
+    states = np.repeat(10.0 * np.eye(EXPERTS), 2, axis=0)
+    return from_episodes(
+        Declared(2, EXPERTS, 1),
+        expert=np.arange(EXPERTS),
+        length=np.ones(EXPERTS, int),
+        observations=states,
+        actions=rng.integers(2, size=EXPERTS),
+        rewards=np.zeros(EXPERTS),
+        terminated=np.ones(EXPERTS, bool),
+        truncated=np.zeros(EXPERTS, bool),
+    )
+
+
+@pytest.fixture(scope="module", name="attacks")
+def _attacks(log: Demonstrations) -> list[Attack]:
+    learner = Bc(hidden_sizes=())
+    return membership_game(None, log, learner, epsilon=1.0, delta=0.01, settings=SETTINGS, games=8)
+
+
+def test_whoever_is_learned_by_heart_is_found_and_with_privacy_nearly_nobody(
+    attacks: list[Attack],
+) -> None:
+    found = {(one.method, one.name): one.true_positives(0.02)[0] for one in attacks}
+    assert found["non-private", "likelihood of its actions, against shadows"] > 0.8
+    assert max(share for (method, _), share in found.items() if method == "dp-sgd") < 0.3
+
+
+def test_every_attack_scores_everybody_once_in_every_game(attacks: list[Attack]) -> None:
+    for one in attacks:
+        if "shadows" not in one.name:
+            assert len(one.members) == len(one.others) == 8 * EXPERTS // 2
+    assert {one.method for one in attacks} == {"dp-sgd", "non-private"}
+
+
+def test_rates_are_counted_above_what_others_reach() -> None:
+    attack = Attack("", "", np.array([3.0, 5.0, 7.0, 9.0]), np.arange(5.0))
+    share, low, high = attack.true_positives(0.0)
+    assert share == 0.75  # all but the 3, which one of the others passes
+    assert low < share < high
+    assert attack.true_positives(0.2)[0] == 0.75  # 4 may be passed, 3 itself is not
+    assert attack.true_positives(0.4)[0] == 1.0
+    false, true = attack.curve()
+    assert false[-1] == true[-1] == 1.0
+    assert true[false == 0].max() == 0.75
+
+
+def test_the_curves_can_be_drawn(attacks: list[Attack]) -> None:
+    figure = draw_attacks(attacks)
+    assert [axes.get_title() for axes in figure.axes] == ["dp-sgd", "non-private"]
+    assert all(axes.get_xscale() == "log" for axes in figure.axes)
+
+
+def test_a_game_of_nobody_is_refused(log: Demonstrations) -> None:
+    with pytest.raises(QuorumError, match="four experts"):
+        membership_game(
+            None,
+            log.select(np.arange(2)),
+            Bc(hidden_sizes=()),
+            epsilon=1.0,
+            delta=0.01,
+            settings=SETTINGS,
+            games=1,
+        )
