@@ -16,7 +16,13 @@ from quorum_rl.commands.experts import Train
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
 
-FEW = {"private_steps": 3, "release_only_steps": 3, "batch_size": 8, "transitions_per_expert": 2}
+FEW = {
+    "private_steps": 3,
+    "release_only_steps": 3,
+    "batch_size": 8,
+    "transitions_per_expert": 1,
+    "iterations": 8,
+}
 
 
 def save_alike(command: Train) -> None:
@@ -33,7 +39,7 @@ def save_alike(command: Train) -> None:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "train", save_alike)
     monkeypatch.setattr(demo, "SETTINGS", FEW)
-    monkeypatch.setattr(demo, "HIDDEN", (4,))
+    monkeypatch.setattr(demo, "HIDDEN", ())
     monkeypatch.setattr(demo, "EPISODES", 2)
     monkeypatch.setattr(demo, "TRAJECTORIES", 8)
 
