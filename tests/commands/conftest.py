@@ -6,11 +6,14 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from remembered_plans import remembered_plans
 
 from quorum_rl.cli import main
 from quorum_rl.experts import save_population
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population
+
+__all__ = ["remembered_plans"]  # a fixture for all tests here
 
 EXPERTS = 137
 PLAN = ("--experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20", "--delta", "1e-3",

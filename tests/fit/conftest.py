@@ -2,8 +2,11 @@
 
 import pytest
 from fits import Crowd, crowd, fitted, named
+from remembered_plans import remembered_plans
 
 from quorum_rl.fit import Fitted
+
+__all__ = ["remembered_plans"]  # a fixture for all tests here
 
 
 @pytest.fixture(scope="session", name="everyone")
