@@ -1,5 +1,16 @@
-"""Two CPU devices for all tests, whatever the machine: what is spread over devices is tested so."""
+"""What holds for all tests: two CPU devices, and no program is compiled twice in one run."""
+
+import os
+import tempfile
+
+# The first process makes the folder and removes it; workers and tests' own processes inherit it.
+# Many of them need the same programs, and compiling takes most of the tests' time.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _compiled = tempfile.TemporaryDirectory(prefix="quorum-tests-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
 
+# Whatever the machine has: what is spread over devices is tested so.
 jax.config.update("jax_num_cpu_devices", 2)

@@ -207,14 +207,14 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_cert
 ) -> None:
     """Twice SIGKILL, in processes of their own: once about when training starts, once within it."""
     rng = np.random.default_rng(0)
-    folder, cache = tmp_path / "killed", tmp_path / "cache"
-    killed(folder, cache, lambda line: line.startswith("released"), rng.uniform(0, 1.5))
+    folder = tmp_path / "killed"
+    killed(folder, lambda line: line.startswith("released"), rng.uniform(0, 0.5))
     assert 1 <= charges(folder) <= 2
     steps = int(rng.integers(1, 7)) * 250
-    killed(folder, cache, lambda line: line == f"taken {steps}", rng.uniform(0, 0.03))
+    killed(folder, lambda line: line == f"taken {steps}", rng.uniform(0, 0.03))
     assert charges(folder) == 2
     assert (folder / "private" / "standing.safetensors").exists()
-    told = killed(folder, cache, lambda _: False, 0.0)
+    told = killed(folder, lambda _: False, 0.0)
     assert told[-1] == "finished"
     first = next(line for line in told if line.startswith("taken"))
     assert int(first.split()[1]) >= steps  # it went on, and did not start again
@@ -230,11 +230,9 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_cert
     assert _comparable(folder) == _comparable(whole.folder)
 
 
-def killed(
-    folder: Path, cache: Path, when: Callable[[str], bool], seconds_later: float
-) -> list[str]:
+def killed(folder: Path, when: Callable[[str], bool], seconds_later: float) -> list[str]:
     """Run the fit in a process, kill it so long after a line; what it said until then."""
-    command = [sys.executable, str(CHILD), str(folder), str(cache)]
+    command = [sys.executable, str(CHILD), str(folder)]
     told = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

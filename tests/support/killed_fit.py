@@ -1,4 +1,4 @@
-"""A fit in a process of its own, to be killed: `python killed_fit.py FOLDER CACHE`.
+"""A fit in a process of its own, to be killed: `python killed_fit.py FOLDER`.
 
 Every line that it prints says where it is.
 """
@@ -13,10 +13,8 @@ from fits import LONG, crowd, fitted
 from quorum_rl.fit import steps
 
 
-def main(folder: str, cache: str) -> None:
+def main(folder: str) -> None:
     jax.config.update("jax_num_cpu_devices", 2)  # as in all tests
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     steps.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
 
     def progress(done: int, _of: int) -> None:

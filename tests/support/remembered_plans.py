@@ -6,8 +6,9 @@ from functools import lru_cache
 import pytest
 
 from quorum_rl.fit import stages
+from quorum_rl.privacy import plan_release
 
-_remembering = lru_cache(maxsize=None, typed=True)(stages.plan_release)
+_remembering = lru_cache(maxsize=None, typed=True)(plan_release)
 
 
 @pytest.fixture(scope="module", autouse=True)
