@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from quorum_rl.audit.finding import Finding
+from quorum_rl.audit.finding import GAUSSIAN, Finding
 from quorum_rl.audit.membership import Attack
 
 if TYPE_CHECKING:
@@ -53,6 +53,5 @@ def draw_attacks(attacks: Sequence[Attack]) -> "Figure":
 
 def _short(one: Finding) -> str:
     """The threat model in few words, and what tells two of them apart."""
-    threat = one.threat.split(":")[0]
-    ways = {"": "", "if": " (Gaussian)", "training": ""}
-    return f"{threat}{ways.get(one.note.split(' ')[0], '')}, {one.runs:,} runs"
+    threat = one.threat.split(":")[0] + (", Gaussian" if one.note == GAUSSIAN else "")
+    return f"{threat}, {one.runs:,} run{'' if one.runs == 1 else 's'}"

@@ -10,6 +10,7 @@ RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
 ITERATES: Final = "white box: all iterates"
 ALL: Final = "white box: released prefixes, all iterates"
+GAUSSIAN: Final = "if the trade-off is Gaussian, which it is where everybody is drawn"
 
 CERTAIN: Final = 0.999
 """With which confidence a claim must be exceeded before it is called refuted. Each finding of a

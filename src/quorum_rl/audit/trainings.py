@@ -11,7 +11,7 @@ import numpy as np
 
 from quorum_rl.audit.bounds import Floats, gaussian_lower_bound, lower_bound, one_run_lower_bound
 from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
-from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding, found
+from quorum_rl.audit.finding import ACTIONS, GAUSSIAN, ITERATES, Finding, found
 from quorum_rl.audit.releases import run_seeds
 from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
@@ -27,7 +27,6 @@ from quorum_rl.types import Transition
 PUBLIC_SEED: Final = 0
 OTHERS: Final = 3  # whose gradients are known, so more would add nothing
 CANARY: Final = "an expert whose gradient is clipped, in a direction of its own"
-GAUSSIAN: Final = "if the trade-off is Gaussian, which it is where everybody is drawn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,12 @@ def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
     claimed = total_epsilon(plan.events, case.delta)
     seen = [trained(plan, runs, present, seed) for present in (True, False)]
     (here, acted_here), (away, acted_away) = seen
-    facts: dict[str, Any] = {"what": "training", "canary": CANARY, "claimed": claimed, "runs": runs}
+    facts: dict[str, Any] = {
+        "what": "training",
+        "canary": f"{CANARY}, drawn with probability {case.sampling_rate:g}",
+        "claimed": claimed,
+        "runs": runs,
+    }
     findings = [
         found(lower_bound, here, away, case.delta, threat=ITERATES, **facts),
         found(lower_bound, acted_here, acted_away, case.delta, threat=ACTIONS, **facts),
@@ -199,7 +203,7 @@ def audit_in_one_run(case: TrainingCase, canaries: int, seed: int) -> Finding:
         case.delta,
         what="training",
         threat=ITERATES,
-        canary=f"{canaries} of them in one run, each with a direction of its own",
+        canary=f"{canaries} at once, each with a direction of its own",
         claimed=total_epsilon(plan.events, case.delta),
         runs=1,
         note=GAUSSIAN,

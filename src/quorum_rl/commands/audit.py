@@ -209,7 +209,7 @@ def show_findings(findings: "Sequence[Finding]") -> None:
     """A table for people: what was claimed, and what is certain at least."""
     from rich.table import Table
 
-    table = Table("what", "threat", "claimed ε", "ε at least", "δ", "runs", "claim", "canary")
+    table = Table("what", "threat", "claimed ε", "ε at least", "δ", "runs", "claim")
     for one in findings:
         table.add_row(
             one.what,
@@ -218,12 +218,15 @@ def show_findings(findings: "Sequence[Finding]") -> None:
             f"{one.bound.epsilon:.3f}",
             f"{one.bound.delta:g}",
             f"{one.runs:,}",
-            "REFUTED" if one.refuted else "stands",
-            f"{one.canary} ({one.note})" if one.note else one.canary,
+            ("REFUTED" if one.refuted else "stands") + (" *" if one.note else ""),
         )
     console().print(table)
     for threat in dict.fromkeys(one.threat for one in findings):
         console().print(threat)
+    for what, canary in dict.fromkeys((one.what, one.canary) for one in findings):
+        console().print(f"canary of the {what}: {canary}")
+    for note in dict.fromkeys(one.note for one in findings if one.note):
+        console().print(f"* {note}")
     console().print(
         "Lower bounds hold with 95% confidence; a claim is refuted if it is exceeded with 99.9%. A "
         "low bound proves nothing: another attack may be better."
