@@ -96,6 +96,16 @@ def test_a_run_is_audited_by_its_folder(
     assert "<svg" in picture.read_text()
 
 
+def test_a_run_whose_claim_does_not_hold_is_not_audited(case: PipelineCase, tmp_path: Path) -> None:
+    path = written(case, tmp_path) / "config.json"
+    facts = json.loads(path.read_text())
+    published = {**facts, "settings": {**facts["settings"], "mode": "paper"}}
+    for changed, said in ((published, "mode paper"), ({**facts, "events": []}, "not private")):
+        write_json(path, changed)
+        with pytest.raises(QuorumError, match=said):
+            case_of_run(tmp_path)
+
+
 def written(case: PipelineCase, folder: Path) -> Path:
     """A run's folder, as far as an audit reads it."""
     log = case.chain.log(False, 2, np.random.default_rng(0))

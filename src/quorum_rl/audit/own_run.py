@@ -61,6 +61,8 @@ def _plan(configuration: dict[str, Any], chain: Chain) -> FitPlan:
     settings = FitSettings(**{name: given[name] for name in given.keys() & known})
     epsilon, delta = number(configuration, "epsilon"), number(configuration, "delta")
     events = [event_from_json(as_object(one, "event")) for one in items(configuration, "events")]
+    if settings.mode == "paper":
+        raise QuorumError("mode paper claims nothing that holds, so there is nothing to audit.")
     releases = [event for event in events if isinstance(event, ReleaseEvent)]
     trainings = [event for event in events if isinstance(event, TrainingEvent)]
     if not events or len(releases) > 1 or len(trainings) > 1:

@@ -95,7 +95,6 @@ def audit_pipeline(
     plan = case.plan
     if not plan.events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
-    spent = total_epsilon(plan.events, plan.delta)
     seen = [
         fits(case, run_seeds(seed, present, runs), present, progress=progress)
         for present in (True, False)
@@ -107,7 +106,7 @@ def audit_pipeline(
     facts: dict[str, Any] = {
         "what": "pipeline",
         "canary": CANARY,
-        "claimed": plan.epsilon if plan.settings.mode == "paper" else spent,
+        "claimed": total_epsilon(plan.events, plan.delta),
         "runs": runs,
         "note": "" if case.trainees is None else f"training sees {case.private.others} others",
     }
@@ -128,7 +127,7 @@ def fits(
 ) -> Fits:
     """One fit for each seed, with a pool of its own, and all trainings together."""
     if case.plan.release is None:
-        likelihood, params = _trained(case, seeds, [], present, public_seed)
+        likelihood, params = _trained(case, seeds, [], present, public_seed, progress)
         return Fits(np.zeros((len(seeds), 0), np.int64), likelihood, params)
     released = _releases(case, seeds, present, progress)
     outcomes = np.zeros((len(seeds), case.plan.release.event.iterations), np.int64)
@@ -136,7 +135,7 @@ def fits(
         row[: len(one)] = case.chain.outcomes(one)
     if case.plan.private is None:  # what training makes of public data adds nothing
         return Fits(outcomes, np.zeros(len(seeds)), None)
-    likelihood, params = _trained(case, seeds, released, present, public_seed)
+    likelihood, params = _trained(case, seeds, released, present, public_seed, progress)
     return Fits(outcomes, likelihood, params)
 
 
@@ -165,6 +164,7 @@ def _trained(
     released: Sequence[Released],
     present: bool,
     public_seed: int,
+    progress: Progress | None,
 ) -> tuple[Floats, Any]:
     """Stage 2 of every run. A fit whose release is empty takes the private steps alone."""
     plan, chain = case.plan, case.private
@@ -189,4 +189,5 @@ def _trained(
         (chain.observation_size, chain.actions),
         training_data(chain, present),
         plain,
+        progress,
     )

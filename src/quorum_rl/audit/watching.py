@@ -10,6 +10,7 @@ Black box: the final policy's actions on chosen states, on both sides of everybo
 canary's own. How many of them speak for the canary says where the policy changes its mind.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -72,10 +73,12 @@ def watched(
     sizes: tuple[int, int],
     private: ExpertData,
     plain: Transition | None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Floats, Any]:
     """Train, and score by all iterates; with it the results of training.
 
-    `sizes` are those of an observation and of the set of actions.
+    `sizes` are those of an observation and of the set of actions. `progress` hears after every
+    step how many are done, and of how many.
 
     Shapes: the score `(runs,)`, or `(canaries,)` for many; every leaf of the results `(runs, …)`.
     """
@@ -100,6 +103,8 @@ def watched(
             )
             score[:] += np.where(private_now, np.asarray(ratios), 0.0)
         before = now
+        if progress is not None:
+            progress(done, len(schedule))
 
     last = train(
         recipe,

@@ -15,6 +15,7 @@ from quorum_rl.commands.output import (
     check_seed,
     console,
     save_picture,
+    timed_bar,
 )
 from quorum_rl.errors import QuorumError
 
@@ -135,7 +136,8 @@ class Audit:
 
         case = case_of_run(folder, self.trainees or None)
         self._tell(case.plan.describe())
-        return audit_pipeline(case, self.runs or OWN_RUNS, self.seed)
+        with timed_bar(console(stderr=True), "releases, then steps") as progress:
+            return audit_pipeline(case, self.runs or OWN_RUNS, self.seed, progress)
 
     def _self_test(self, name: str) -> None:
         """Plant bugs, each by itself; all of them must be found."""
