@@ -16,7 +16,7 @@ from quorum_rl.audit.releases import run_seeds
 from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
-from quorum_rl.learners import Cql, Learner
+from quorum_rl.learners import Cql
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.mechanism import PrivateStep
@@ -41,10 +41,21 @@ class TrainingCase:
 
     @property
     def plan(self) -> FitPlan:
-        """A plan with these numbers, as a fit would follow it."""
-        return training_plan(
-            Cql(hidden_sizes=()),
-            PrivateStep(
+        """A plan with these numbers: plain gradient descent, at rates that stay as they are."""
+        return FitPlan(
+            settings=FitSettings(
+                optimiser="sgd",
+                learning_rate=1e-3,
+                private_learning_rate=1.0,
+                falling_rates=False,
+                averaging=0.0,
+                batch_size=4,
+            ),
+            learner=Cql(hidden_sizes=()),
+            epsilon=1.0,
+            delta=self.delta,
+            release=None,
+            private=PrivateStep(
                 sampling_rate=self.sampling_rate,
                 clip_norm=1.0,
                 noise_multiplier=self.noise_multiplier,
@@ -52,8 +63,9 @@ class TrainingCase:
                 micro_batch=8,
                 transitions_per_expert=1,
             ),
-            (self.private_steps, self.plain_steps),
-            self.delta,
+            private_steps=self.private_steps,
+            plain_steps=self.plain_steps,
+            notes=(),
         )
 
 
@@ -66,30 +78,6 @@ SAMPLED: Final = TrainingCase(
     private_steps=8, plain_steps=8, sampling_rate=0.5, noise_multiplier=1.0, delta=0.01
 )
 """Half of them are: so the account of sampling is under audit, too."""
-
-
-def training_plan(
-    learner: Learner, private: PrivateStep, steps: tuple[int, int], delta: float
-) -> FitPlan:
-    """Private and plain steps by stochastic gradient descent, at a rate that stays as it is."""
-    return FitPlan(
-        settings=FitSettings(
-            optimiser="sgd",
-            learning_rate=1e-3,
-            private_learning_rate=1.0,
-            falling_rates=False,
-            averaging=0.0,
-            batch_size=4,
-        ),
-        learner=learner,
-        epsilon=1.0,
-        delta=delta,
-        release=None,
-        private=private,
-        private_steps=steps[0],
-        plain_steps=steps[1],
-        notes=(),
-    )
 
 
 def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
@@ -116,15 +104,12 @@ def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
     return findings
 
 
-def trained(
-    plan: FitPlan, runs: int, present: bool, seed: int, chain: Chain | None = None
-) -> tuple[Floats, Floats]:
+def trained(plan: FitPlan, runs: int, present: bool, seed: int) -> tuple[Floats, Floats]:
     """The scores of `runs` trainings of a few experts, by all iterates and by final actions.
 
     Shapes: `(runs,)` each.
     """
-    where = chain or Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
-    few = replace(where, others=OTHERS)
+    few = Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
     looking = Looking(plan, *training_transitions(few))
     public_seed = int(public_words(PUBLIC_SEED)[0])
     schedule = shuffled_schedule(plan.private_steps, plan.plain_steps, public_seed)
