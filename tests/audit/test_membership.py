@@ -1,14 +1,18 @@
 """The membership game: found by heart without privacy, and not with it."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from quorum_rl.audit.chain import Chain
 from quorum_rl.audit.drawing import draw_attacks
-from quorum_rl.audit.membership import Attack, membership_game
+from quorum_rl.audit.membership import Attack, Published, attacks_on, membership_game
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Bc
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
+from quorum_rl.types import Released
 
 EXPERTS = 16
 SETTINGS = FitSettings(
@@ -71,6 +75,17 @@ def test_rates_are_counted_above_what_others_reach() -> None:
     false, true = attack.curve()
     assert false[-1] == true[-1] == 1.0
     assert true[false == 0].max() == 0.75
+
+
+def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
+    chain = Chain(others=3, actions=2, horizon=2, p_min=0.1, leaves_at=0)
+    log, learner = chain.log(True, 1, np.random.default_rng(0)), Bc(hidden_sizes=())
+    steps = log.transitions([log.transition_count - 1])  # ends the episode at once
+    steps = steps._replace(observation=jnp.zeros((1, 1)))
+    released = Released(steps, np.array([0, 1]), 1, 2, 2)
+    published = Published(learner.init(jax.random.key(0), 1, 2), released)
+    found = attacks_on(chain.experts(present=True), log, learner, published)
+    np.testing.assert_allclose(found["released prefixes"], np.log([0.1, 0.1, 0.1, 0.9]))
 
 
 def test_the_curves_can_be_drawn(attacks: list[Attack]) -> None:
