@@ -1,5 +1,6 @@
 """The trials of a sweep: what each would do and cost, and which of them are one program."""
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -139,9 +140,11 @@ def programs_of(trials: Sequence[Trial], together: int) -> list[Program]:
         if trial.plan is not None:
             shape = trial.plan.learner, togetherness(trial.plan)
             shapes.setdefault(shape, []).append(trial)
-    parts = [
-        tuple(some[first : first + together])
-        for some in shapes.values()
-        for first in range(0, len(some), together)
-    ]
+    parts = [part for some in shapes.values() for part in _evenly(some, together)]
     return [Program(number, part) for number, part in enumerate(parts)]
+
+
+def _evenly(trials: Sequence[Trial], most: int) -> list[tuple[Trial, ...]]:
+    """As few parts as possible, of equal size where that can be: one size is compiled once."""
+    size = math.ceil(len(trials) / math.ceil(len(trials) / most))
+    return [tuple(trials[first : first + size]) for first in range(0, len(trials), size)]
