@@ -59,11 +59,12 @@ def check_accountable(trials: Sequence[Trial], select: Select) -> None:
 
 
 def _check_one_training(trials: Sequence[Trial]) -> None:
+    allowed = ", ".join(name.replace("_", "-") for name in PRIVATE_NAMES)
     for name in trials[0].choices:
         if name not in PRIVATE_NAMES:
             raise QuorumError(
                 f"--select private needs trials of the same cost, and {name.replace('_', '-')} may "
-                f"change it: sweep only {', '.join(one.replace('_', '-') for one in PRIVATE_NAMES)}."
+                f"change it: sweep only {allowed}."
             )
     plan = trials[0].plan
     assert plan is not None  # checked before
@@ -84,9 +85,7 @@ def shared_release(trials: Sequence[Trial]) -> ReleasePlan | None:
     return plan.release
 
 
-def training_events(
-    trials: Sequence[Trial], select: Select, mean_trials: int
-) -> list[Event]:
+def training_events(trials: Sequence[Trial], select: Select, mean_trials: int) -> list[Event]:
     """What is charged beside the release."""
     plans = [trial.plan for trial in trials if trial.plan is not None]
     trainings = [

@@ -89,9 +89,7 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     Guarantee: a function of its arguments, so a program that is run again, wherever that is, draws
     the same noise and tells nothing new.
     """
-    study = Study(
-        inputs.experts, inputs.log, get_world(inputs.world), inputs.delta, inputs.seeds
-    )
+    study = Study(inputs.experts, inputs.log, get_world(inputs.world), inputs.delta, inputs.seeds)
     kept, able = [], []
     for trial in program.trials:
         reason = _refused(study, inputs, trial)

@@ -115,8 +115,12 @@ def sweep(
         raise QuorumError(f"{str(folder)!r} holds a finished sweep: choose another folder.")
     book = winner / "ledger.jsonl" if asked.ledger is None else asked.ledger
     with place.unless_refused(book):
-        if asked.select is not None:
-            check_accountable(trials, asked.select)
+        select = asked.select
+        if select is not None:
+            check_accountable(trials, select)
+            asked = _for_all_together(asked, trials, select)
+            trials = planned(asked.search.all(), asked.common, asked.log.declared)
+            check_accountable(trials, select)
         place.settle(_configuration(asked))
         if command is not None:
             place.write("config.toml", command)
@@ -135,6 +139,16 @@ def sweep(
         report(f"{len(trials)} trials in {len(programs)} programs")
     _run(inputs, programs, results, spread, progress)
     return _finished(asked, trials, programs, results, place, book)
+
+
+def _for_all_together(asked: Sweep, trials: Sequence[Trial], select: Select) -> Sweep:
+    """The sweep with a release that does not run out at what all trials cost together."""
+    common = asked.common
+    events = training_events(trials, select, asked.mean_trials)
+    if shared_release(trials) is None or not events:
+        return asked
+    about = common.epsilon + total_epsilon(events, common.delta)
+    return replace(asked, common=replace(common, whole_epsilon=about))
 
 
 def _inputs(

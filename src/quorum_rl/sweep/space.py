@@ -95,7 +95,9 @@ def _check(name: str, offered: Sequence[Value] | Mapping[str, Value]) -> None:
         raise QuorumError(f"{name} has no value to try: list some.")
     for value in tried:
         if not _fits(value, known[_plain(name)]):
-            raise QuorumError(f"{name} would be tried as {value!r}, which it cannot be: correct it.")
+            raise QuorumError(
+                f"{name} would be tried as {value!r}, which it cannot be: correct it."
+            )
 
 
 def _check_range(name: str, offered: Mapping[str, Value]) -> None:

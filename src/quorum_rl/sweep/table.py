@@ -110,7 +110,9 @@ def save_picture(trials: Sequence[Trial], judged: Sequence[Judged], path: Path) 
 
 def _draw(panel: "Axes", name: str, points: Sequence[tuple[Any, float]]) -> None:
     where, labels = _places([value for value, _ in points])
-    panel.plot([where[value] for value, _ in points], [score for _, score in points], "o", alpha=0.6)
+    panel.plot(
+        [where[value] for value, _ in points], [score for _, score in points], "o", alpha=0.6
+    )
     panel.set_xlabel(name.replace("_", " "))
     panel.grid(alpha=0.3)
     numbers = [value for value, _ in points if _is_number(value)]

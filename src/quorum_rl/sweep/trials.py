@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import togetherness
@@ -39,6 +39,7 @@ class Common:
     hidden_sizes: tuple[int, ...] | None = None
     reward_scale: float | None = None
     can_query: bool = True
+    whole_epsilon: float | None = None  # about what all trials cost together, where they do
 
     def learner_of(self, choices: Choices) -> Learner:
         scale = choices.get("reward_scale", self.reward_scale)
@@ -59,7 +60,13 @@ class Common:
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
         epsilon = float(choices.get("epsilon", self.epsilon))
         learner = self.learner_of(choices)
-        made = _calibrated(_Declared(declared), learner, epsilon, self.delta, calibrated, self.can_query)
+        made = _calibrated(
+            _Declared(declared),
+            learner,
+            (epsilon, self.delta, self.whole_epsilon),
+            calibrated,
+            self.can_query,
+        )
         if isinstance(made, str):
             raise QuorumError(made)
         private = made.private
@@ -70,7 +77,7 @@ class Common:
 
 @dataclass(frozen=True)
 class _Declared:
-    """Declared facts as a key of a cache: a log's own identity is enough."""
+    """Declared facts as the key of a cache."""
 
     facts: Declared = field(compare=False)
 
@@ -84,13 +91,13 @@ class _Declared:
 @lru_cache(maxsize=256)
 def _calibrated(
     declared: _Declared,
-    learner: Learner,
-    epsilon: float,
-    delta: float,
+    learner: Any,
+    budget: tuple[float, float, float | None],
     settings: FitSettings,
     can_query: bool,
 ) -> FitPlan | str:
     """A plan, or why there is none: both take seconds to find."""
+    epsilon, delta, whole_epsilon = budget
     try:
         return plan_fit(
             declared.facts,
@@ -99,6 +106,7 @@ def _calibrated(
             delta=delta,
             settings=settings,
             can_query=can_query,
+            whole_epsilon=whole_epsilon,
         )
     except QuorumError as error:
         return str(error)
