@@ -59,7 +59,7 @@ class Common:
         usual = FitSettings()
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
         epsilon = float(choices.get("epsilon", self.epsilon))
-        learner = self.learner_of(choices)
+        learner: Any = self.learner_of(choices)  # frozen, as all that are named
         made = _calibrated(
             _Declared(declared),
             learner,
