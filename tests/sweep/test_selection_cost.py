@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,8 +56,7 @@ def true_delta(noise: float, trials: int, epsilon: float) -> float:
             return max(one(y) - math.exp(epsilon) * other(y), 0.0)  # type: ignore[operator]
 
         points = np.linspace(-9 * noise, 9 * noise, 40)
-        pieces = zip(points[:-1], points[1:], strict=True)
-        found = max(found, sum(quad(lost, low, high)[0] for low, high in pieces))
+        found = max(found, sum(quad(lost, low, high)[0] for low, high in pairwise(points)))
     return found
 
 
@@ -73,7 +73,8 @@ def test_no_selection_by_an_adversary_loses_more_than_is_charged(
 
 
 @pytest.mark.parametrize(
-    ("rate", "noise", "steps", "trials"), [(0.1, 3.0, 500, 10), (0.17, 1.2, 20, 3), (1, 20, 20, 100)]
+    ("rate", "noise", "steps", "trials"),
+    [(0.1, 3.0, 500, 10), (0.17, 1.2, 20, 3), (1, 20, 20, 100)],
 )
 def test_alone_it_costs_what_dp_accounting_says(
     rate: float, noise: float, steps: int, trials: int

@@ -1,4 +1,4 @@
-"""A sweep: run once however often it is interrupted, and its winner says who paid for the choice."""
+"""A sweep: run once however often it is interrupted, and its winner says who paid for choosing."""
 
 import json
 import math
@@ -204,6 +204,8 @@ def test_different_releases_are_refused_where_trials_are_accounted(tmp_path: Pat
 
 
 def test_a_sweep_of_nothing_that_can_be_run_says_why(tmp_path: Path) -> None:
-    one: Sweep = asked(search=Search(grid={"clip-norm": [-1.0]}), common=Common(5.0, DELTA, PRIVATE))
+    one: Sweep = asked(
+        search=Search(grid={"clip-norm": [-1.0]}), common=Common(5.0, DELTA, PRIVATE)
+    )
     with pytest.raises(QuorumError, match="none of 1 trials can be run"):
         swept(one, tmp_path / "sweep")

@@ -5,6 +5,7 @@ store once; what they find comes back through it. A program is a function of its
 Ray may run it again wherever it likes.
 """
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from quorum_rl.sweep.trials import Program
 
 RETRIES: Final = 3  # of a program whose worker or machine died
 SECONDS_BETWEEN_LOOKS: Final = 1.0
+SECONDS_TO_ANSWER: Final = 10.0
 
 
 def on_ray(
@@ -35,8 +37,9 @@ def on_ray(
         if not programs:
             return
         try:
-            ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+            _check_answers(address)
+            ray.init(address=address, log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as error:
             raise QuorumError(
                 f"there is no Ray cluster at {address!r} ({_short(error)}): start one with 'ray "
                 "start --head', or leave --ray out."
@@ -74,6 +77,17 @@ def _found(
             yield ray.get(one)
         if progress is not None:
             progress(len(programs) - len(running), len(programs))
+
+
+def _check_answers(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself would go on asking for minutes.
+
+    Raises:
+        OSError: if there is no connection.
+    """
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:  # neither "auto" nor a URL
+        socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
 
 
 def _ray() -> Any:
