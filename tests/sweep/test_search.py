@@ -11,6 +11,7 @@ from sweeps import BATCHES, CLIPS, PRIVATE, asked
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import plan_fit
 from quorum_rl.sweep import Common, Search
+from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import planned, programs_of
 
 
@@ -71,7 +72,12 @@ def test_what_cannot_be_tried_is_refused_in_one_sentence(given: Any, said: str) 
 def test_a_trial_is_planned_as_a_fit_with_its_settings_would_be() -> None:
     log = asked().log
     common = Common(5.0, 0.01, PRIVATE, hidden_sizes=LEARNER.hidden_sizes)
-    choices = {"clip_norm": 3.0, "transitions_per_expert": 5, "epsilon": 4.0, "averaging": 0.0}
+    choices: Choices = {
+        "clip_norm": 3.0,
+        "transitions_per_expert": 5,
+        "epsilon": 4.0,
+        "averaging": 0.0,
+    }
     settings = replace(PRIVATE, clip_norm=3.0, transitions_per_expert=5, averaging=0.0)
     alone = plan_fit(log.declared, LEARNER, epsilon=4.0, delta=0.01, settings=settings)
     assert common.plan(choices, log.declared) == alone

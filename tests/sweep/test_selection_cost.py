@@ -35,7 +35,10 @@ def _release() -> ReleaseEvent:
     ).event  # fmt: skip
 
 
-def density_of_best(mean: float, noise: float, trials: int) -> Callable[[float], float]:
+Density = Callable[[float], float]
+
+
+def density_of_best(mean: float, noise: float, trials: int) -> Density:
     """The highest of K draws of N(mean, noise²), K geometric: Σ k·p(1−p)^(k−1)·F^(k−1)·f."""
     chance = 1 / trials
 
@@ -52,8 +55,8 @@ def true_delta(noise: float, trials: int, epsilon: float) -> float:
     for first, second in ((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)):
         one, other = density_of_best(first, noise, trials), density_of_best(second, noise, trials)
 
-        def lost(y: float, one: object = one, other: object = other) -> float:
-            return max(one(y) - math.exp(epsilon) * other(y), 0.0)  # type: ignore[operator]
+        def lost(y: float, one: Density = one, other: Density = other) -> float:
+            return max(one(y) - math.exp(epsilon) * other(y), 0.0)
 
         points = np.linspace(-9 * noise, 9 * noise, 40)
         found = max(found, sum(quad(lost, low, high)[0] for low, high in pairwise(points)))

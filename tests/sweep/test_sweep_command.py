@@ -56,15 +56,15 @@ transitions-per-expert = 1
 def test_a_configured_grid_is_trained_judged_and_certified(
     collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    grid = "[sweep.grid]\nprivate-learning-rate = [0.01, 1e38]\nclip-norm = [1, 0.5]"
+    grid = "[sweep.grid]\nprivate-learning-rate = [0.01, 1e39]"
     main(["sweep", "--config", str(configuration(collected, tmp_path, grid)), "--json"])
     facts = json.loads(capsys.readouterr().out)
-    assert facts["trials"] == 4
+    assert facts["trials"] == 2
     assert facts["winner"]["private_learning_rate"] == 0.01
     assert facts["marks"][0].startswith("selection not accounted")
     rows = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()
-    assert ["stopped being numbers" in row["reason"] for row in rows] == [False] * 2 + [True] * 2
-    assert [row["score"] is None for row in rows] == [False] * 2 + [True] * 2
+    assert ["stopped being numbers" in row["reason"] for row in rows] == [False, True]
+    assert [row["score"] is None for row in rows] == [False, True]
     winner = tmp_path / "sweep" / "winner"
     assert Policy.load(winner / "policy.safetensors").world == "CartPole"
     main(["certificate", "verify", str(winner)])
