@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from quorum_rl.cli import main
+from quorum_rl.cli import command_of, main
 from quorum_rl.experts import save_population
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population
@@ -56,6 +56,7 @@ transitions-per-expert = 1
 def test_a_configured_grid_is_trained_judged_and_certified(
     collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    capsys.readouterr()  # of collecting
     grid = "[sweep.grid]\nprivate-learning-rate = [0.01, 1e39]"
     main(["sweep", "--config", str(configuration(collected, tmp_path, grid)), "--json"])
     facts = json.loads(capsys.readouterr().out)
@@ -65,6 +66,8 @@ def test_a_configured_grid_is_trained_judged_and_certified(
     rows = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()
     assert ["stopped being numbers" in row["reason"] for row in rows] == [False, True]
     assert [row["score"] is None for row in rows] == [False, True]
+    kept = command_of(["sweep", "--config", str(tmp_path / "sweep" / "config.toml"), "--json"])
+    assert kept == command_of(["sweep", "--config", str(tmp_path / "sweep.toml"), "--json"])
     winner = tmp_path / "sweep" / "winner"
     assert Policy.load(winner / "policy.safetensors").world == "CartPole"
     main(["certificate", "verify", str(winner)])

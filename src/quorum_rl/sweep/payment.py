@@ -14,6 +14,7 @@ from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit.folder import RunFolder
+from quorum_rl.fit.stages import UNSEEN, chance_beyond_noise
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
 from quorum_rl.release import read_released, release, save_released
@@ -31,7 +32,7 @@ NOT_ACCOUNTED: Final = (
 )
 
 
-def check_accountable(trials: Sequence[Trial], select: Select) -> None:
+def check_accountable(trials: Sequence[Trial], select: Select, mean_trials: int) -> None:
     """Fail unless what these trials cost together is known.
 
     Raises:
@@ -56,6 +57,7 @@ def check_accountable(trials: Sequence[Trial], select: Select) -> None:
         )
     if select == "private":
         _check_one_training(trials)
+    _check_noise(trials, 1 if select == "public" else mean_trials / len(trials))
 
 
 def _check_one_training(trials: Sequence[Trial]) -> None:
@@ -72,6 +74,23 @@ def _check_one_training(trials: Sequence[Trial]) -> None:
         raise QuorumError(
             "the trials take no private steps, so choosing among them by public scores costs "
             "nothing: say --select public."
+        )
+
+
+def _check_noise(trials: Sequence[Trial], times: float) -> None:
+    """As a fit by itself is checked, for all trials, each of which is run so many times."""
+    plans = [trial.plan for trial in trials if trial.plan is not None]
+    beyond = times * sum(
+        chance_beyond_noise(
+            plan.private_steps, plan.private.sampling_rate, plan.private.noise_multiplier
+        )
+        for plan in plans
+        if plan.private is not None
+    )
+    if beyond > UNSEEN * plans[0].delta:
+        raise QuorumError(
+            f"the noise of all trials together is so little that its end shows (with probability "
+            f"{beyond:.2g}, at delta = {plans[0].delta:g}): give a smaller epsilon or fewer trials."
         )
 
 

@@ -117,10 +117,10 @@ def sweep(
     with place.unless_refused(book):
         select = asked.select
         if select is not None:
-            check_accountable(trials, select)
+            check_accountable(trials, select, asked.mean_trials)
             asked = _for_all_together(asked, trials, select)
             trials = planned(asked.search.all(), asked.common, asked.log.declared)
-            check_accountable(trials, select)
+            check_accountable(trials, select, asked.mean_trials)
         place.settle(_configuration(asked))
         if command is not None:
             place.write("config.toml", command)
