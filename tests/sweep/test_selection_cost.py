@@ -58,13 +58,13 @@ def true_delta(noise: float, trials: int, epsilon: float) -> float:
         def lost(y: float, one: Density = one, other: Density = other) -> float:
             return max(one(y) - math.exp(epsilon) * other(y), 0.0)
 
-        points = np.linspace(-9 * noise, 9 * noise, 40)
+        points = np.linspace(-9 * noise, 9 * noise, 20)
         found = max(found, sum(quad(lost, low, high)[0] for low, high in pairwise(points)))
     return found
 
 
 @pytest.mark.parametrize("trials", [1, 5, 50])
-@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.0])
+@pytest.mark.parametrize("epsilon", [0.25, 1.5])
 def test_no_selection_by_an_adversary_loses_more_than_is_charged(
     trials: int, epsilon: float
 ) -> None:
