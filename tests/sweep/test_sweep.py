@@ -185,6 +185,7 @@ def test_accounted_trials_share_one_release(tmp_path: Path) -> None:
         ({"select": "public", "search": Search(grid={"clip-norm": [1.0, -1.0]})}, "take it out"),
         ({"select": "public", "search": Search(grid={"method": ["non-private"]})}, "not private"),
         ({"select": "private", "search": Search(grid={"private-share": [0.4, 0.5]})}, "same cost"),
+        ({"search": Search(grid={"method": ["non-private"]})}, "--diagnostics-not-private"),
         ({"ledger": Path("experts.jsonl")}, "add --select"),
         ({"seeds": 0}, "give at least 1"),
     ],

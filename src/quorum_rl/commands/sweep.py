@@ -89,6 +89,8 @@ class Sweep:
     """With --select: the ledger of these experts; otherwise a research ledger is made."""
     accept: tuple[str, ...] = ()
     """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    diagnostics_not_private: bool = False
+    """I know that the non-private method must not be used on real experts."""
     json: bool = False
     """Print the facts at the end as JSON, and everything else to the standard error."""
     settings: Settings = field(default_factory=Settings)
@@ -154,6 +156,7 @@ class Sweep:
             mean_trials=self.mean_trials,
             ledger=self.ledger,
             accepted=self.accept,
+            diagnostics_not_private=self.diagnostics_not_private,
         )
 
     def _spread(self) -> "Spread":

@@ -47,6 +47,7 @@ class Sweep:
     - `select`: None for synthetic experts: nothing is charged for the trials, and the winner's
       certificate says so. `public`: every trial is charged. `private`: their number is geometric
       with mean `mean_trials`, and nothing but the best comes out.
+    - `diagnostics_not_private` allows trials without noise, for synthetic experts.
     - `ledger`: that of the experts, with `select`; otherwise a research ledger is made.
     """
 
@@ -63,6 +64,7 @@ class Sweep:
     mean_trials: int = 10
     ledger: Path | None = None
     accepted: Sequence[str] = ()
+    diagnostics_not_private: bool = False
 
     def __post_init__(self) -> None:
         for name in ("episodes", "seeds", "together", "mean_trials"):
@@ -108,6 +110,7 @@ def sweep(
         Interrupted: from `progress`; what programs have ended is kept.
     """
     trials = planned(asked.search.all(), asked.common, asked.log.declared)
+    _check_noisy(asked, trials)
     place = RunFolder(folder)
     winner = place.path / "winner"
     if (winner / "policy.safetensors").exists():
@@ -139,6 +142,15 @@ def sweep(
         report(f"{len(trials)} trials in {len(programs)} programs")
     _run(inputs, programs, results, spread, progress)
     return _finished(asked, trials, programs, results, place, book)
+
+
+def _check_noisy(asked: Sweep, trials: Sequence[Trial]) -> None:
+    methods = {trial.plan.settings.method for trial in trials if trial.plan is not None}
+    if "non-private" in methods and not (asked.diagnostics_not_private or asked.select):
+        raise QuorumError(
+            "the non-private method looks at the logs without noise: for synthetic experts say "
+            "diagnostics_not_private=True (--diagnostics-not-private)."
+        )
 
 
 def _for_all_together(asked: Sweep, trials: Sequence[Trial], select: Select) -> Sweep:
