@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "release": ("release:Release", "Stage 1: release the prefixes that a quorum agrees on."),
     "fit": ("fit:Fit", "Both stages: from demonstrations and experts to a policy."),
     "train": ("fit:Train", "Stage 2 alone: train after a release, or with noise everywhere."),
+    "sweep": ("sweep:Sweep", "Many settings tried together, and the best of them accounted."),
     "evaluate": ("evaluate:Evaluate", "How good a finished policy is, which costs no privacy."),
     "report": ("report:Report", "A finished run as one page that needs no network."),
     "certificate": (

@@ -10,7 +10,7 @@ from typing import Any, Final
 from quorum_rl.budget.published import NOT_VALID, Published, published_claim
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
 from quorum_rl.budget.spent import spent_epsilon
-from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent, event_to_json
+from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 1  # of a certificate's file: `certificate.schema.json` describes it
 DECIMALS: Final = 4  # of every ε that is shown
@@ -147,7 +147,7 @@ def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
     events = record.events
     modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
     certified = shown if not (repeated_pools(record) or "paper" in modes) else "inf"
-    trained = any(isinstance(event, TrainingEvent) for event in events)
+    trained = not all(isinstance(event, ReleaseEvent) for event in events)
     return Certificate(
         kind=record.kind,
         identity=record.identity,

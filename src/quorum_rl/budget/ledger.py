@@ -27,7 +27,7 @@ from quorum_rl.budget.spent import spent_epsilon
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_new
 from quorum_rl.privacy.accounting import total_epsilon
-from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json
+from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json, kind_of
 
 CANNOT_GO_ON: Final = (
     "ends in a line that was cut off, so all of its budget counts as spent: nothing more can be "
@@ -246,9 +246,7 @@ def _check_affordable(record: LedgerRecord, events: Sequence[Event]) -> None:
     total = total_epsilon([*record.events, *events], record.delta)
     if not total <= record.epsilon:  # also if it is not a number
         spent = spent_epsilon(record)
-        what = " and ".join(
-            "release" if isinstance(event, ReleaseEvent) else "training" for event in events
-        )
+        what = " and ".join(dict.fromkeys(kind_of(event) for event in events))
         if total == math.inf and spent < record.epsilon:
             raise QuorumError(
                 f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "

@@ -17,8 +17,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.integrate import quad
 
 from quorum_rl.budget.record import LedgerRecord
+from quorum_rl.budget.selection import selection_on_grid
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
+from quorum_rl.privacy.events import Event, ReleaseEvent, SelectionEvent, TrainingEvent
 
 TOLERANCE: Final = 1e-3  # of ε: what the grid may add to it
 CONTRIBUTIONS: Final = 2**18  # how densely an expert's contribution u in [0, 1] is searched
@@ -94,6 +95,8 @@ def independent_epsilon(events: Sequence[Event], delta: float) -> float:
     for event in events:
         if isinstance(event, ReleaseEvent):
             one, times = _on_grid(losses[event], step), event.iterations
+        elif isinstance(event, SelectionEvent):
+            one, times = selection_on_grid(event, step), 1
         else:
             one, times = _gaussian(event, step), event.steps
         whole = whole.compose(_composed(one, times))
@@ -180,6 +183,8 @@ def _grid_step(event: Event, losses: dict[ReleaseEvent, IterationLoss]) -> float
     """Fine against the spread of one step's loss: what the grid adds to its variance is small."""
     if isinstance(event, ReleaseEvent):
         spread, finer = math.sqrt(losses[event].removal * losses[event].addition), 128
+    elif isinstance(event, SelectionEvent):
+        return WIDEST
     else:
         finer = 24
         spread = event.sampling_rate * math.sqrt(math.expm1(min(event.noise_multiplier**-2, 50)))

@@ -79,16 +79,21 @@ class Show:
 
 
 def _in_words(event: object) -> str:
-    from quorum_rl.privacy import ReleaseEvent, TrainingEvent
+    from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent
 
     if isinstance(event, ReleaseEvent):
         return (
             f"release, mode {event.mode}, {event.iterations} iterations, "
             f"threshold {event.threshold:.1f}"
         )
-    assert isinstance(event, TrainingEvent)  # there is no third kind
+    assert isinstance(event, TrainingEvent | SelectionEvent)  # there is no fourth kind
+    what = (
+        f"selection, the best of {event.mean_trials} trainings in the mean, each"
+        if isinstance(event, SelectionEvent)
+        else "training,"
+    )
     return (
-        f"training, {event.steps} steps at rate {event.sampling_rate:.4g}, "
+        f"{what} {event.steps} steps at rate {event.sampling_rate:.4g}, "
         f"noise multiplier {event.noise_multiplier:.4g}"
     )
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Ledger, SeededEntropy, jax_key_data
+from quorum_rl.budget import Entropy, Ledger, SeededEntropy, jax_key_data
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import returns_of, scores_of
@@ -45,13 +45,19 @@ Policies = list[Any]
 
 @dataclass(frozen=True)
 class Study:
-    """What all methods of a comparison share. Releases are made once, whoever learns from them."""
+    """What all methods of a comparison share. Releases are made once, whoever learns from them.
 
-    experts: LoggedExperts
+    Seed s of every method has the same keys, unless `entropy_of` says otherwise: it is told the
+    number of the plan among those that are trained, and the seed. Without `experts` no plan may
+    have a release that was not made before (`use_release`).
+    """
+
+    experts: LoggedExperts | None
     log: Demonstrations
     world: AnyWorld
     delta: float
     seeds: range
+    entropy_of: Callable[[int, int], Entropy] = lambda _, seed: SeededEntropy(seed)
     _releases: dict[Hashable, list[Released]] = field(default_factory=dict)
     _data: dict[int, ExpertData] = field(default_factory=dict)
 
@@ -88,6 +94,7 @@ class Study:
         """One release for each seed, as if each were the only one."""
         key = repr(plan)
         if key not in self._releases:
+            assert self.experts is not None  # or nothing would have been planned to be released
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "research.jsonl"
                 Ledger.create(path, epsilon=None, delta=delta, kind="research")
@@ -98,34 +105,41 @@ class Study:
                     ]
         return self._releases[key]
 
+    def use_release(self, plan: ReleasePlan, released: Released) -> None:
+        """Let every seed learn from a release that was made, and paid for, before."""
+        self._releases[repr(plan)] = [released for _ in self.seeds]
+
     def trained(self, plans: Sequence[FitPlan], progress: Progress | None = None) -> list[Policies]:
         """Policies of every plan, all that take the same steps on the same data together."""
         groups: dict[Hashable, list[int]] = {}
         for number, plan in enumerate(plans):
-            groups.setdefault(_togetherness(plan), []).append(number)
+            groups.setdefault(togetherness(plan), []).append(number)
         total = sum(
             plans[group[0]].private_steps + plans[group[0]].plain_steps for group in groups.values()
         )
         policies: list[Policies] = [[] for _ in plans]
         before = 0
         for group in groups.values():
+            shared = plans[group[0]]
 
             def tell(done: int, before: int = before) -> None:
                 if progress is not None:
                     progress(before + done, total)
 
-            for stacked in self._trained_together([plans[number] for number in group], tell):
+            for stacked in self._trained_together(plans, group, tell):
                 for place, number in enumerate(group):
                     part = slice(place * len(self.seeds), (place + 1) * len(self.seeds))
                     policies[number].append(
                         jax.tree.map(lambda leaf, part=part: leaf[part], stacked)
                     )
-            before += plans[group[0]].private_steps + plans[group[0]].plain_steps
+            before += shared.private_steps + shared.plain_steps
         return policies
 
-    def _trained_together(self, plans: list[FitPlan], tell: Callable[[int], None]) -> list[Any]:
-        """The parameters of all runs, whenever they are to be evaluated."""
-        shared = plans[0]
+    def _trained_together(
+        self, plans: Sequence[FitPlan], group: list[int], tell: Callable[[int], None]
+    ) -> list[Any]:
+        """The parameters of all runs of a group, whenever they are to be evaluated."""
+        shared = plans[group[0]]
         kept: list[Any] = []
         wanted = list(_protocol(shared).steps(shared.private_steps + shared.plain_steps))
 
@@ -135,17 +149,17 @@ class Study:
                 wanted.pop(0)
                 kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
 
-        plain, parts = self._plain(plans)
+        plain, parts = self._plain([plans[number] for number in group])
         schedule = shuffled_schedule(shared.private_steps, shared.plain_steps, SCHEDULE_SEED)
         runs = [
-            plan.new_run(
-                jax_key_data(SeededEntropy(seed), "noise"),
-                jax_key_data(SeededEntropy(seed), "public"),
+            plans[number].new_run(
+                jax_key_data(self.entropy_of(number, seed), "noise"),
+                jax_key_data(self.entropy_of(number, seed), "public"),
                 len(schedule),
-                parts[place * len(self.seeds) + number],
+                parts[place * len(self.seeds) + seed_place],
             )
-            for place, plan in enumerate(plans)
-            for number, seed in enumerate(self.seeds)
+            for place, number in enumerate(group)
+            for seed_place, seed in enumerate(self.seeds)
         ]
         stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
         spaces = self.world.spaces
@@ -217,7 +231,7 @@ def _protocol(plan: FitPlan) -> Protocol:
     return PROTOCOLS["paper" if plan.settings.mode == "paper" else "final"]
 
 
-def _togetherness(plan: FitPlan) -> Hashable:
+def togetherness(plan: FitPlan) -> Hashable:
     """Equal for plans that may be trained in one program."""
     pool = None if plan.release is None else plan.release.event.pool_size
     free = plan.settings.method == "non-private"

@@ -128,10 +128,13 @@ def plan_fit(
     delta: float,
     settings: FitSettings | None = None,
     can_query: bool = True,
+    whole_epsilon: float | None = None,
 ) -> FitPlan:
     """Split a budget over both stages, for experts of whom these facts are declared.
 
-    Without query access to the experts (`can_query`) nothing can be released.
+    Without query access to the experts (`can_query`) nothing can be released. `whole_epsilon` is
+    about what all that the ledger will hold costs, where that is more than this fit: the release
+    then reserves as many trajectories as keep it from running out at such an epsilon.
 
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
@@ -145,7 +148,8 @@ def plan_fit(
         return _privately(chosen, learner, declared, (epsilon, delta), note)
     if chosen.mode == "paper":
         return _as_published(chosen, learner, declared, (epsilon, delta))
-    return _selectively(chosen, learner, declared, (epsilon, delta))
+    whole = epsilon if whole_epsilon is None else whole_epsilon
+    return _selectively(chosen, learner, declared, (epsilon, delta), whole)
 
 
 def plan_training(
@@ -229,15 +233,15 @@ def _privately(
 
 
 def _selectively(
-    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
+    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost, whole_epsilon: float
 ) -> FitPlan:
     """Both stages where both pay; the better one alone where the other would only waste."""
     epsilon, delta = cost
     share = settings.release_share
     if share == 1:
-        return _release_alone(settings, learner, declared, cost)
+        return _release_alone(settings, learner, declared, cost, whole_epsilon)
     own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
-    release = useful_release(settings, declared, own, epsilon)
+    release = useful_release(settings, declared, own, whole_epsilon)
     useless = _too_little(settings, declared, release)
     plan = (
         _privately(settings, learner, declared, cost, (), release)
@@ -249,7 +253,7 @@ def _selectively(
     too_noisy = _too_noisy(plan, declared)
     if too_noisy is None:
         return plan
-    whole = useful_release(settings, declared, cost, epsilon)
+    whole = useful_release(settings, declared, cost, whole_epsilon)
     if whole is None:
         note = f"{too_noisy}, but nothing could be released even with all of epsilon"
         return _privately(settings, learner, declared, cost, (note,))
@@ -258,9 +262,9 @@ def _selectively(
 
 
 def _release_alone(
-    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
+    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost, whole_epsilon: float
 ) -> FitPlan:
-    release = useful_release(settings, declared, cost, cost[0])
+    release = useful_release(settings, declared, cost, whole_epsilon)
     if release is None:
         raise QuorumError(
             f"nothing can be released with all of epsilon = {cost[0]:g}, and release_share is 1: "

@@ -76,8 +76,7 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
         QuorumError: if both are open, the cost does not allow them, or the noise ends too soon.
     """
     steps, multiplier = _calibrated(settings, cost, beside)
-    # Where an expert moves the sum beyond all noise, nothing but that expert explains it.
-    beyond = steps * settings.sampling_rate * float(ndtr(1 / multiplier - LARGEST_NOISE))
+    beyond = chance_beyond_noise(steps, settings.sampling_rate, multiplier)
     if beyond > UNSEEN * cost[1]:
         raise QuorumError(
             f"noise of {multiplier:.3g} times an expert's share is so little that its end shows "
@@ -85,6 +84,11 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
             "larger delta, or more private steps."
         )
     return steps, multiplier
+
+
+def chance_beyond_noise(steps: int, sampling_rate: float, multiplier: float) -> float:
+    """At most how likely an expert moves a sum beyond all noise: nothing else explains it then."""
+    return steps * sampling_rate * float(ndtr(1 / multiplier - LARGEST_NOISE))
 
 
 def _calibrated(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:

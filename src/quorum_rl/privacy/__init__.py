@@ -4,6 +4,7 @@ from quorum_rl.privacy.accounting import total_delta, total_epsilon
 from quorum_rl.privacy.events import (
     Event,
     ReleaseEvent,
+    SelectionEvent,
     TrainingEvent,
     event_from_json,
     event_to_json,
@@ -14,6 +15,7 @@ __all__ = [
     "Event",
     "ReleaseEvent",
     "ReleasePlan",
+    "SelectionEvent",
     "TrainingEvent",
     "event_from_json",
     "event_to_json",

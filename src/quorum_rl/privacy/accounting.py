@@ -1,8 +1,9 @@
 """What a list of events costs together, in both directions and always from above.
 
 Releases have a closed form, private steps come from dp-accounting, whose grid rounds
-pessimistically. Together δ is the mean of the training's δ over the release's losses: jointly, in
-each direction, and without a grid for the release.
+pessimistically; a private selection is bounded by finitely many losses. Together δ is the mean of
+the training's δ over the losses of the others: jointly, in each direction, and without a grid for
+the release.
 """
 
 import math
@@ -13,9 +14,10 @@ from typing import Any, Final
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
+from quorum_rl.privacy.events import Event, ReleaseEvent, SelectionEvent, TrainingEvent
 from quorum_rl.privacy.losses import NOTHING, Losses, combined, from_library, joint_delta
 from quorum_rl.privacy.pairs import composed_losses, overflow_probability, pair_of
+from quorum_rl.privacy.selection import selection_losses
 
 COARSEST: Final = 2.0**-10  # the grid's widest step
 FINEST: Final = 2.0**-19  # and its narrowest, beyond which memory is not worth it
@@ -85,6 +87,10 @@ def _lowest_point(function: Callable[[float], float], low: float, high: float) -
 def _divergence(events: Sequence[Event]) -> Callable[[float], float]:
     """δ as a function of ε, the larger of both directions, without the charge for overflow."""
     releases = release_losses([event for event in events if isinstance(event, ReleaseEvent)])
+    selections = [event for event in events if isinstance(event, SelectionEvent)]
+    for selection in sorted(selections, key=repr):
+        remove, add = (combined(one, selection_losses(selection)) for one in releases)
+        releases = remove, add
     trainings = training_losses([event for event in events if isinstance(event, TrainingEvent)])
 
     def divergence(epsilon: float) -> float:

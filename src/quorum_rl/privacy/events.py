@@ -15,6 +15,7 @@ LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
 # Beyond these an account would take hours or all memory, also that of a ledger from somebody else.
 MOST_STEPS: Final = 10_000_000
 MOST_DRAWS: Final = 1_000_000
+MOST_TRIALS: Final = 10_000
 LEAST_NOISE, MOST_NOISE = 0.02, 1e6
 _NOISE_RANGE: Final = f"a number from {LEAST_NOISE:g} to {MOST_NOISE:g}"
 
@@ -120,18 +121,59 @@ class TrainingEvent:
         _check(self, "steps", 1 <= self.steps <= MOST_STEPS, f"from 1 to {MOST_STEPS:,}")
 
 
-Event: TypeAlias = ReleaseEvent | TrainingEvent
+@dataclass(frozen=True, kw_only=True)
+class SelectionEvent:
+    """The best of K such trainings, each with fresh noise, and nothing else of any of them.
 
-_KINDS: Final[dict[str, type[ReleaseEvent] | type[TrainingEvent]]] = {
+    K is geometric, Pr[K = k] = (1 − 1/m)^(k−1)/m with m = `mean_trials`, and independent of the
+    data. What sets the trainings apart was drawn for each by itself from one fixed distribution.
+    The best is that of the highest score, which is a function of what a training returns and of
+    public data.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+    mean_trials: int
+
+    def __post_init__(self) -> None:
+        _ = self.training  # whose bounds are these
+        _check(self, "mean_trials", isinstance(self.mean_trials, int), "a whole number")
+        most = f"from 1 to {MOST_TRIALS:,}"
+        _check(self, "mean_trials", 1 <= self.mean_trials <= MOST_TRIALS, most)
+
+    @classmethod
+    def of(cls, training: TrainingEvent, mean_trials: int) -> "SelectionEvent":
+        """The selection from trainings of which each is this event."""
+        return cls(**asdict(training), mean_trials=mean_trials)
+
+    @property
+    def training(self) -> TrainingEvent:
+        """One of the trainings."""
+        return TrainingEvent(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            steps=self.steps,
+        )
+
+
+Event: TypeAlias = ReleaseEvent | TrainingEvent | SelectionEvent
+
+_KINDS: Final[dict[str, type[Event]]] = {
     "release": ReleaseEvent,
     "training": TrainingEvent,
+    "selection": SelectionEvent,
 }
+
+
+def kind_of(event: Event) -> str:
+    """What an event is called: release, training or selection."""
+    return next(name for name, kind in _KINDS.items() if isinstance(event, kind))
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """The event as plain data, with its kind."""
-    kind = "release" if isinstance(event, ReleaseEvent) else "training"
-    return {"event": kind, **asdict(event)}
+    return {"event": kind_of(event), **asdict(event)}
 
 
 def event_from_json(facts: dict[str, Any]) -> Event:

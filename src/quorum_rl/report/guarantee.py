@@ -8,7 +8,7 @@ from quorum_rl.budget import Certificate, certificate, read_ledger
 from quorum_rl.budget.consistency import check_consistent
 from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy import Event, ReleaseEvent, total_epsilon
+from quorum_rl.privacy import Event, ReleaseEvent, SelectionEvent, total_epsilon
 from quorum_rl.privacy.events import event_from_json
 from quorum_rl.report.facts import Charge, Guarantee, Maybe, Missing, Notice, Spending, Stage
 from quorum_rl.report.reading import reading
@@ -130,9 +130,14 @@ def _in_words(event: Event) -> str:
             f"{event.threshold:.1f}, noise scales {event.threshold_noise_scale:.3g} and "
             f"{event.query_noise_scale:.3g}, {floor}, mode {event.mode}"
         )
+    chosen = (
+        f"the best of {event.mean_trials:,} trainings in the mean, each of "
+        if isinstance(event, SelectionEvent)
+        else ""
+    )
     return (
-        f"{event.steps:,} steps, each expert drawn with probability {event.sampling_rate:.4g}, "
-        f"noise multiplier {event.noise_multiplier:.4g}"
+        f"{chosen}{event.steps:,} steps, each expert drawn with probability "
+        f"{event.sampling_rate:.4g}, noise multiplier {event.noise_multiplier:.4g}"
     )
 
 

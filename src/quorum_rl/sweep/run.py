@@ -1,0 +1,370 @@
+"""A sweep from its search to its winner: paid for first, then run program by program."""
+
+import hashlib
+import json
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from quorum_rl.budget import Budget, Certificate, Entropy, Ledger, OsEntropy
+from quorum_rl.errors import QuorumError
+from quorum_rl.experiments.study import Progress
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.files import replacing, write_json
+from quorum_rl.fit.folder import RunFolder
+from quorum_rl.fit.steps import Report
+from quorum_rl.logs import Demonstrations
+from quorum_rl.policy import Policy
+from quorum_rl.privacy import Event, event_to_json, total_epsilon
+from quorum_rl.release.release import REPRODUCIBLE_NOISE
+from quorum_rl.sweep.payment import (
+    NOT_ACCOUNTED,
+    Select,
+    check_accountable,
+    pay,
+    shared_release,
+    training_events,
+)
+from quorum_rl.sweep.programs import Found, Inputs, Judged, Spread, one_by_one
+from quorum_rl.sweep.space import Choices, Search
+from quorum_rl.sweep.table import read_judged, save_judged, save_picture, save_table
+from quorum_rl.sweep.trials import Common, Program, Trial, planned, programs_of
+from quorum_rl.types import Released
+
+KEY_BITS: Final = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to try, on whom, and how the best is chosen.
+
+    - `world` is the public simulator that trials are judged in, `episodes` episodes each.
+    - `seeds`: without `select`, every trial is run with so many, from `first_seed` on.
+    - `together`: at most so many trials are one program.
+    - `select`: None for synthetic experts: nothing is charged for the trials, and the winner's
+      certificate says so. `public`: every trial is charged. `private`: their number is geometric
+      with mean `mean_trials`, and nothing but the best comes out.
+    - `diagnostics_not_private` allows trials without noise, for synthetic experts.
+    - `ledger`: that of the experts, with `select`; otherwise a research ledger is made.
+    """
+
+    search: Search
+    common: Common
+    log: Demonstrations
+    experts: LoggedExperts | None
+    world: str
+    episodes: int = 100
+    seeds: int = 3
+    first_seed: int = 0
+    together: int = 32
+    select: Select | None = None
+    mean_trials: int = 10
+    ledger: Path | None = None
+    accepted: Sequence[str] = ()
+    diagnostics_not_private: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "seeds", "together", "mean_trials"):
+            if getattr(self, name) < 1:
+                raise QuorumError(f"{name} is {getattr(self, name)}: give at least 1.")
+        if self.select is None and self.ledger is not None:
+            raise QuorumError(
+                "a ledger is charged for a selection that is accounted: add --select public or "
+                "--select private, or leave --ledger out for synthetic experts."
+            )
+
+
+@dataclass(frozen=True)
+class Swept:
+    """How a sweep ended: its winner, and what that cost."""
+
+    folder: Path
+    trial: Trial
+    judged: Judged
+    certificate: Certificate | None
+    trials: int | None  # how many there were; with private selection nobody may know
+
+
+def sweep(
+    asked: Sweep,
+    folder: Path,
+    *,
+    spread: Spread = one_by_one,
+    report: Report = print,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> Swept:
+    """Run all trials, or those that an interrupted sweep has left, and keep the best.
+
+    In `folder`: `sweep.parquet` and `sweep.png` (without them if the selection is private), and in
+    `winner/` the policy with its certificate. `spread` says where programs run.
+
+    Guarantee: a ledger is charged before anything runs, and once, however often this is called;
+    a program that is run again draws the same noise.
+
+    Raises:
+        QuorumError: if nothing can be run, or the ledger refuses.
+        Interrupted: from `progress`; what programs have ended is kept.
+    """
+    trials = planned(asked.search.all(), asked.common, asked.log.declared)
+    _check_noisy(asked, trials)
+    place = RunFolder(folder)
+    winner = place.path / "winner"
+    if (winner / "policy.safetensors").exists():
+        place.finish()  # in case that alone was interrupted
+        raise QuorumError(f"{str(folder)!r} holds a finished sweep: choose another folder.")
+    book = winner / "ledger.jsonl" if asked.ledger is None else asked.ledger
+    with place.unless_refused(book):
+        select = asked.select
+        if select is not None:
+            check_accountable(trials, select, asked.mean_trials)
+            asked = _for_all_together(asked, trials, select)
+            trials = planned(asked.search.all(), asked.common, asked.log.declared)
+            check_accountable(trials, select, asked.mean_trials)
+        place.settle(_configuration(asked))
+        if command is not None:
+            place.write("config.toml", command)
+        winner.mkdir(exist_ok=True)
+        if asked.select is None:
+            seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+            inputs = _inputs(asked, seeds)
+        else:
+            trials, inputs = _paid(asked, trials, place, book, report)
+    programs = programs_of(trials, asked.together)
+    if not programs:
+        raise QuorumError(f"none of {len(trials)} trials can be run: {trials[0].reason}")
+    results = place.private / "programs"
+    results.mkdir(exist_ok=True)
+    if asked.select != "private":
+        report(f"{len(trials)} trials in {len(programs)} programs")
+    _run(inputs, programs, results, spread, progress)
+    return _finished(asked, trials, programs, results, place, book)
+
+
+def _check_noisy(asked: Sweep, trials: Sequence[Trial]) -> None:
+    methods = {trial.plan.settings.method for trial in trials if trial.plan is not None}
+    if "non-private" in methods and not (asked.diagnostics_not_private or asked.select):
+        raise QuorumError(
+            "the non-private method looks at the logs without noise: for synthetic experts say "
+            "diagnostics_not_private=True (--diagnostics-not-private)."
+        )
+
+
+def _for_all_together(asked: Sweep, trials: Sequence[Trial], select: Select) -> Sweep:
+    """The sweep with a release that does not run out at what all trials cost together."""
+    common = asked.common
+    events = training_events(trials, select, asked.mean_trials)
+    if shared_release(trials) is None or not events:
+        return asked
+    about = common.epsilon + total_epsilon(events, common.delta)
+    return replace(asked, common=replace(common, whole_epsilon=about))
+
+
+def _inputs(
+    asked: Sweep,
+    seeds: range,
+    keys: tuple[int, ...] | None = None,
+    released: Released | None = None,
+) -> Inputs:
+    return Inputs(
+        asked.experts,
+        asked.log,
+        asked.world,
+        asked.common.delta,
+        asked.episodes,
+        seeds,
+        keys,
+        released,
+    )
+
+
+def _paid(
+    asked: Sweep, trials: list[Trial], place: RunFolder, book: Path, report: Report
+) -> tuple[list[Trial], Inputs]:
+    """Pay for a sweep whose selection is accounted; its trials, each with a key of its own."""
+    assert asked.select is not None
+    trainings = training_events(trials, asked.select, asked.mean_trials)
+    shared, delta = shared_release(trials), asked.common.delta
+    events = [*([] if shared is None else [shared.event]), *trainings]
+    report(
+        f"a trial by itself costs at most epsilon = {asked.common.epsilon:g} at delta = {delta:g}, "
+        f"and all with the choice among them {total_epsilon(events, delta):.4g}"
+    )
+    if asked.ledger is None and not book.exists():
+        Budget.create(book, epsilon=None, delta=delta, kind="research")
+    entropy = OsEntropy()
+    with Ledger.open(book) as opened:
+        released = pay(
+            trials, trainings, asked.log, asked.experts, place, opened, asked.accepted, entropy
+        )
+    every, keys = _kept(
+        place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
+    )
+    chosen = planned(every, asked.common, asked.log.declared)
+    if shared is not None and (released is None or not len(released)):
+        chosen = [_without_release(trial) for trial in chosen]
+    return chosen, _inputs(asked, range(1), keys, released)
+
+
+def _drawn(asked: Sweep, entropy: Entropy) -> list[Choices]:
+    """As many trials as a geometric number of that mean says, each drawn by itself.
+
+    Guarantee: neither how many nor which depends on any data.
+    """
+    stream = entropy.stream("number of trials")
+    source = random.SystemRandom()
+    every = [asked.search.one(source)]
+    while stream.below(asked.mean_trials) != 0:
+        every.append(asked.search.one(source))
+    return every
+
+
+def _kept(
+    place: RunFolder, draw: Callable[[], list[Choices]]
+) -> tuple[list[Choices], tuple[int, ...]]:
+    """The trials and their keys: drawn once, and kept until the sweep is complete."""
+    path = place.private / "trials.json"
+    if not path.exists():
+        every = draw()
+        drawn = {"trials": every, "keys": [secrets.randbits(KEY_BITS) for _ in every]}
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(drawn))
+    facts = json.loads(path.read_text())
+    return facts["trials"], tuple(facts["keys"])
+
+
+def _without_release(trial: Trial) -> Trial:
+    """The trial where nothing came out of the release: private steps alone."""
+    plan = trial.plan
+    if plan is None:
+        return trial
+    if plan.private is None:
+        raise QuorumError(
+            "nothing was released and no private steps were planned, so there is nothing to "
+            "learn from: give a larger epsilon, or method dp-sgd, with new demonstrations."
+        )
+    return replace(trial, plan=replace(plan, plain_steps=0))
+
+
+def _run(
+    inputs: Inputs,
+    programs: Sequence[Program],
+    results: Path,
+    spread: Spread,
+    progress: Progress | None,
+) -> None:
+    """Run all programs that have not ended before; each result is on the disk when it ends."""
+    left = [program for program in programs if not _judged_file(results, program.number).exists()]
+    for found in spread(inputs, left, progress):
+        _save(found, results)
+
+
+def _judged_file(results: Path, number: int) -> Path:
+    return results / f"{number:05d}.parquet"
+
+
+def _policy_file(results: Path, number: int) -> Path:
+    return results / f"{number:05d}.safetensors"
+
+
+def _save(found: Found, results: Path) -> None:
+    if found.best is not None:
+        found.best.save(_policy_file(results, found.program))
+    save_judged(found.judged, _judged_file(results, found.program))  # last: it says that all is
+
+
+def _finished(
+    asked: Sweep,
+    trials: Sequence[Trial],
+    programs: Sequence[Program],
+    results: Path,
+    place: RunFolder,
+    book: Path,
+) -> Swept:
+    """The table, the picture and the winner; the policy last, for it says that all is there."""
+    judged = [Judged(trial.number, reason=trial.reason) for trial in trials]
+    within: dict[int, int] = {}
+    for program in programs:
+        for one in read_judged(_judged_file(results, program.number)):
+            judged[one.number], within[one.number] = one, program.number
+    if asked.select != "private":
+        save_table(trials, judged, place.path / "sweep.parquet")
+        save_picture(trials, judged, place.path / "sweep.png")
+    best = max(judged, key=lambda one: one.score)
+    if not best.scores:
+        raise QuorumError(f"no trial has ended well: {best.reason}")
+    trial = trials[best.number]
+    made = _certified(asked, trial, place, book)
+    policy = Policy.load(_policy_file(results, within[best.number]))
+    _write_winner(place.path / "winner", trial, best, policy, made, _own_events(asked, trial))
+    place.finish()
+    known = None if asked.select == "private" else len(trials)
+    return Swept(place.path, trial, best, made, known)
+
+
+def _own_events(asked: Sweep, trial: Trial) -> list[Event]:
+    """What the winner's certificate must name."""
+    assert trial.plan is not None
+    if asked.select != "private":
+        return list(trial.plan.events)
+    shared = shared_release([trial])
+    trainings = training_events([trial], "private", asked.mean_trials)
+    return [*([] if shared is None else [shared.event]), *trainings]
+
+
+def _certified(asked: Sweep, trial: Trial, place: RunFolder, book: Path) -> Certificate | None:
+    """The winner's certificate; of a selection that is not accounted it says so."""
+    assert trial.plan is not None
+    if trial.plan.settings.method == "non-private":
+        return None
+    delta = asked.common.delta
+    if asked.select is None:
+        if not book.exists():
+            Budget.create(book, epsilon=None, delta=delta, kind="research")
+        with Ledger.open(book) as opened:
+            for event in trial.plan.events:
+                if event not in opened.record.events:  # as after an interrupted end
+                    pool = {"pool": asked.log.declared.identity}
+                    opened.charge(event, run=place.name(), facts=pool)
+            opened.mark(NOT_ACCOUNTED)
+            opened.mark(REPRODUCIBLE_NOISE)
+    return Budget(book).finite_certificate(delta)
+
+
+def _write_winner(
+    folder: Path,
+    trial: Trial,
+    judged: Judged,
+    policy: Policy,
+    made: Certificate | None,
+    events: Sequence[Event],
+) -> None:
+    assert trial.plan is not None
+    digest = None
+    if made is not None:
+        path = folder / "certificate.json"
+        write_json(path, json.loads(made.to_json()))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    facts = {
+        "choices": trial.choices,
+        "score": judged.score,
+        "settings": asdict(trial.plan.settings),
+        "learner": repr(trial.plan.learner),
+        "events": [event_to_json(event) for event in events],
+    }
+    write_json(folder / "config.json", facts)
+    replace(policy, certificate=digest).save(folder / "policy.safetensors")
+
+
+def _configuration(asked: Sweep) -> dict[str, Any]:
+    """All that decides what a sweep does, as public facts."""
+    facts: dict[str, Any] = {
+        "search": asdict(asked.search),
+        "common": asdict(asked.common),
+        "declared": asdict(asked.log.declared),
+    }
+    names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")
+    return facts | {name: getattr(asked, name) for name in names}

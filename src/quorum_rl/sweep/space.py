@@ -1,0 +1,134 @@
+"""What a sweep tries: a grid, or draws from ranges, as a configuration file writes them."""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import product
+from types import NoneType
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.fit.settings import FitSettings
+
+Value: TypeAlias = bool | int | float | str
+Choices: TypeAlias = dict[str, Value]
+"""What one trial has chosen, by name."""
+
+MOST_TRIALS: Final = 10_000
+BESIDE_SETTINGS: Final[dict[str, Any]] = {"epsilon": float, "learner": str, "reward_scale": float}
+RANGE: Final = {"low", "high", "scale"}
+
+
+@dataclass(frozen=True)
+class Search:
+    """A grid (every combination of the listed values), or `trials` draws.
+
+    A draw takes every name by itself: one of a list, each as likely as any other, or a number of a
+    range `{low, high, scale}`, whose scale is "linear" or "log"; whole numbers if both ends are.
+
+    Raises:
+        QuorumError: if it names nothing, both, or what cannot be tried.
+    """
+
+    grid: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    draws: Mapping[str, Sequence[Value] | Mapping[str, Value]] = field(default_factory=dict)
+    trials: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if bool(self.grid) == bool(self.draws):
+            raise QuorumError(
+                f"a sweep tries a grid or random draws, and has {'both' if self.grid else 'none'}: "
+                "give the table [sweep.grid] or the table [sweep.random]."
+            )
+        for name, offered in {**self.grid, **self.draws}.items():
+            _check(name, offered)
+        found = math.prod(len(values) for values in self.grid.values()) if self.grid else None
+        for what, count in (("the grid", found), ("--trials", self.trials)):
+            if count is not None and not 1 <= count <= MOST_TRIALS:
+                raise QuorumError(f"{what} has {count} trials: give from 1 to {MOST_TRIALS:,}.")
+
+    def all(self) -> list[Choices]:
+        """Every trial of a grid, in the order of the file; or the draws, the same for one seed."""
+        if self.grid:
+            names = [_plain(name) for name in self.grid]
+            return [dict(zip(names, each, strict=True)) for each in product(*self.grid.values())]
+        source = random.Random(self.seed)
+        return [self.one(source) for _ in range(self.trials)]
+
+    def one(self, source: random.Random) -> Choices:
+        """One trial by chance: of a grid each as likely as any other."""
+        offered = self.grid or self.draws
+        return {_plain(name): _drawn(source, each) for name, each in offered.items()}
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _drawn(source: random.Random, offered: Sequence[Value] | Mapping[str, Value]) -> Value:
+    if not isinstance(offered, Mapping):
+        return source.choice(offered)
+    low, high = offered["low"], offered["high"]
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    whole = isinstance(low, int) and isinstance(high, int)
+    if offered.get("scale", "linear") == "log":
+        drawn = math.exp(source.uniform(math.log(low), math.log(high)))
+        return round(drawn) if whole else drawn
+    return source.randint(int(low), int(high)) if whole else source.uniform(low, high)
+
+
+def _check(name: str, offered: Sequence[Value] | Mapping[str, Value]) -> None:
+    """Fail for a name that a trial does not have, or values that it cannot take."""
+    known = get_type_hints(FitSettings) | BESIDE_SETTINGS
+    if _plain(name) not in known:
+        shown = [one.replace("_", "-") for one in known]
+        raise unknown_name("setting to sweep", name.replace("_", "-"), shown)
+    if isinstance(offered, Mapping):
+        _check_range(name, offered)
+        tried: list[Value] = [offered["low"], offered["high"]]
+    else:
+        tried = list(offered)
+    if not tried:
+        raise QuorumError(f"{name} has no value to try: list some.")
+    for value in tried:
+        if not _fits(value, known[_plain(name)]):
+            raise QuorumError(
+                f"{name} would be tried as {value!r}, which it cannot be: correct it."
+            )
+
+
+def _check_range(name: str, offered: Mapping[str, Value]) -> None:
+    low, high = offered.get("low"), offered.get("high")
+    scale = offered.get("scale", "linear")
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+    if not numbers or offered.keys() - RANGE or scale not in ("linear", "log"):
+        raise QuorumError(
+            f"{name} = {dict(offered)} is no range: give low, high and, if you like, scale = "
+            '"linear" or "log"; or a list of values.'
+        )
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if not low < high or (scale == "log" and low <= 0):
+        raise QuorumError(
+            f"{name} would range from {low} to {high}: let it rise, from above 0 on a log scale."
+        )
+
+
+def _fits(value: Value, kind: Any) -> bool:
+    """Whether a field of this type can hold the value."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_args(kind):  # a number or nothing
+        return any(_fits(value, one) for one in get_args(kind) if one is not NoneType)
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is kind
+
+
+def named_settings(choices: Choices) -> dict[str, Any]:
+    """The part of a trial's choices that belongs to `FitSettings`."""
+    own = {one.name for one in fields(FitSettings)}
+    return {name: value for name, value in choices.items() if name in own}

@@ -1,0 +1,158 @@
+"""The trials of a sweep: what each would do and cost, and which of them are one program."""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.experiments.study import togetherness
+from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.fit.stages import private_step
+from quorum_rl.learners import Learner, get_learner
+from quorum_rl.logs import Declared
+from quorum_rl.sweep.space import Choices, named_settings
+
+# What a training does and not what it costs: plans that differ in nothing else share a calibration.
+FREE: Final = (
+    "clip_norm",
+    "normalised",
+    "learning_rate",
+    "private_learning_rate",
+    "falling_rates",
+    "batch_size",
+    "optimiser",
+    "averaging",
+    "transitions_per_expert",
+)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all trials share but for their choices. `epsilon` is the cost of a trial by itself."""
+
+    epsilon: float
+    delta: float
+    settings: FitSettings = field(default_factory=FitSettings)
+    learner: str = "cql"
+    hidden_sizes: tuple[int, ...] | None = None
+    reward_scale: float | None = None
+    can_query: bool = True
+    whole_epsilon: float | None = None  # about what all trials cost together, where they do
+
+    def learner_of(self, choices: Choices) -> Learner:
+        scale = choices.get("reward_scale", self.reward_scale)
+        given = {"hidden_sizes": self.hidden_sizes, "reward_scale": scale}
+        return get_learner(
+            str(choices.get("learner", self.learner)),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+    def plan(self, choices: Choices, declared: Declared) -> FitPlan:
+        """What a trial would do and spend.
+
+        Raises:
+            QuorumError: if it cannot be planned.
+        """
+        settings = replace(self.settings, **named_settings(choices))
+        usual = FitSettings()
+        calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
+        epsilon = float(choices.get("epsilon", self.epsilon))
+        learner: Any = self.learner_of(choices)  # frozen, as all that are named
+        made = _calibrated(
+            _Declared(declared),
+            learner,
+            (epsilon, self.delta, self.whole_epsilon),
+            calibrated,
+            self.can_query,
+        )
+        if isinstance(made, str):
+            raise QuorumError(made)
+        private = made.private
+        if private is not None:
+            private = private_step(settings, declared, private.noise_multiplier)
+        return replace(made, settings=settings, private=private)
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """Declared facts as the key of a cache."""
+
+    facts: Declared = field(compare=False)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.facts))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Declared) and repr(other.facts) == repr(self.facts)
+
+
+@lru_cache(maxsize=256)
+def _calibrated(
+    declared: _Declared,
+    learner: Any,
+    budget: tuple[float, float, float | None],
+    settings: FitSettings,
+    can_query: bool,
+) -> FitPlan | str:
+    """A plan, or why there is none: both take seconds to find."""
+    epsilon, delta, whole_epsilon = budget
+    try:
+        return plan_fit(
+            declared.facts,
+            learner,
+            epsilon=epsilon,
+            delta=delta,
+            settings=settings,
+            can_query=can_query,
+            whole_epsilon=whole_epsilon,
+        )
+    except QuorumError as error:
+        return str(error)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One thing to try. Without a plan it is infeasible, and `reason` says why."""
+
+    number: int
+    choices: Choices
+    plan: FitPlan | None
+    reason: str = ""
+
+
+def planned(every: Sequence[Choices], common: Common, declared: Declared) -> list[Trial]:
+    """All trials in order, those that cannot be planned included."""
+    trials = []
+    for number, choices in enumerate(every):
+        try:
+            trials.append(Trial(number, choices, common.plan(choices, declared)))
+        except QuorumError as error:
+            trials.append(Trial(number, choices, None, str(error)))
+    return trials
+
+
+@dataclass(frozen=True)
+class Program:
+    """Trials of one static shape, which are trained together."""
+
+    number: int
+    trials: tuple[Trial, ...]
+
+
+def programs_of(trials: Sequence[Trial], together: int) -> list[Program]:
+    """All feasible trials, those of one shape in one program of at most `together`."""
+    shapes: dict[Hashable, list[Trial]] = {}
+    for trial in trials:
+        if trial.plan is not None:
+            shape = trial.plan.learner, togetherness(trial.plan)
+            shapes.setdefault(shape, []).append(trial)
+    parts = [part for some in shapes.values() for part in _evenly(some, together)]
+    return [Program(number, part) for number, part in enumerate(parts)]
+
+
+def _evenly(trials: Sequence[Trial], most: int) -> list[tuple[Trial, ...]]:
+    """As few parts as possible, of equal size where that can be: one size is compiled once."""
+    size = math.ceil(len(trials) / math.ceil(len(trials) / most))
+    return [tuple(trials[first : first + size]) for first in range(0, len(trials), size)]

@@ -1,0 +1,212 @@
+"""A sweep: run once however often it is interrupted, and its winner says who paid for choosing."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from fits import DELTA, SETTINGS
+from sweeps import CLIPS, PRIVATE, asked, spreading, swept, untrained
+
+from quorum_rl.budget import Budget, SeededEntropy, read_ledger
+from quorum_rl.budget.checked import check_certificate
+from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.policy import Policy
+from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent, total_epsilon
+from quorum_rl.publication import check_bundle, publish
+from quorum_rl.sweep import Common, Search, Sweep
+from quorum_rl.sweep.programs import Found, Inputs
+from quorum_rl.sweep.run import _drawn
+from quorum_rl.sweep.trials import Program
+
+ONE_SHAPE = Search(grid={"clip-norm": CLIPS})
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(folder / "sweep.parquet").to_pylist()
+    return rows
+
+
+def test_the_table_has_a_row_for_each_trial_and_the_best_one_wins(tmp_path: Path) -> None:
+    made = swept(asked(), tmp_path / "sweep")
+    rows = table(tmp_path / "sweep")
+    assert [row["trial"] for row in rows] == list(range(6))
+    assert [row["score"] for row in rows] == pytest.approx([0.42, 0.34, 0.92, 0.84, 1.92, 1.84])
+    assert made.trial.choices == {"clip_norm": 2.0, "batch_size": 8}
+    policy = Policy.load(tmp_path / "sweep" / "winner" / "policy.safetensors")
+    assert policy.values([[0.0]])[0, 0] == pytest.approx(1.92)
+    assert (tmp_path / "sweep" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(QuorumError, match="holds a finished sweep"):
+        swept(asked(), tmp_path / "sweep")
+
+
+def test_a_selection_without_select_is_marked_as_not_accounted(tmp_path: Path) -> None:
+    made = swept(asked(), tmp_path / "sweep")
+    assert made.certificate is not None
+    assert made.certificate.kind == "research"
+    assert any(mark.startswith("selection not accounted") for mark in made.certificate.marks)
+    found = check_certificate(tmp_path / "sweep" / "winner" / "certificate.json")
+    assert any("selection not accounted" in sentence for sentence in found.sentences())
+    assert len(found.certificate.events) == 1  # the winner's own
+
+
+def interrupted_after(count: int, seen: list[int]) -> Any:
+    """Stops when so many programs have ended."""
+
+    def work(inputs: Inputs, program: Program) -> Found:
+        if len(seen) > count:
+            raise Interrupted("stopped.")
+        return untrained(inputs, program)
+
+    return spreading(seen, work)
+
+
+@pytest.mark.parametrize("select", [None, "public", "private"])
+def test_an_interrupted_sweep_goes_on_without_repeating_or_paying_again(
+    select: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked(f"interrupted {select}", select=select, together=1)
+    if select == "private":  # or chance says how many there are
+        one = replace(one, search=ONE_SHAPE)
+        monkeypatch.setattr("quorum_rl.sweep.run._drawn", lambda *_: ONE_SHAPE.all())
+    seen: list[int] = []
+    with pytest.raises(Interrupted):
+        swept(one, tmp_path / "sweep", spread=interrupted_after(1, seen))
+    book = tmp_path / "sweep" / "winner" / "ledger.jsonl"
+    before = read_ledger(book).charges if select else ()
+    again: list[int] = []
+    made = swept(one, tmp_path / "sweep", spread=spreading(again))
+    assert seen[:1] + again == list(range(len(again) + 1))
+    if select:
+        assert read_ledger(book).charges == before
+    assert made.trial.choices["clip_norm"] == max(CLIPS)
+    assert not (tmp_path / "sweep" / "private").exists()
+
+
+def test_another_sweep_cannot_go_on_in_the_folder_of_an_interrupted_one(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))
+    with pytest.raises(QuorumError, match=r"was begun with episodes = 100, not 7"):
+        swept(asked(together=1, episodes=7), tmp_path / "sweep")
+
+
+def test_with_public_scores_every_trial_is_charged(tmp_path: Path) -> None:
+    one = asked("public", select="public")
+    made = swept(one, tmp_path / "sweep")
+    record = read_ledger(tmp_path / "sweep" / "winner" / "ledger.jsonl")
+    assert Counter(type(event) for event in record.events) == {TrainingEvent: 6}
+    assert record.marks == ()
+    assert made.certificate is not None
+    assert made.certificate.epsilon == pytest.approx(total_epsilon(record.events, DELTA), abs=1e-4)
+    assert made.certificate.epsilon > 5.0
+    check_certificate(tmp_path / "sweep" / "winner" / "certificate.json")
+
+
+def test_trials_that_are_accounted_have_keys_of_their_own(tmp_path: Path) -> None:
+    keys: list[tuple[int, ...]] = []
+
+    def work(inputs: Inputs, program: Program) -> Found:
+        assert inputs.keys is not None
+        keys.append(inputs.keys)
+        return untrained(inputs, program)
+
+    swept(asked("keys", select="public"), tmp_path / "sweep", spread=spreading([], work))
+    assert len(set(keys[0])) == 6
+
+
+def test_private_selection_is_one_charge_and_only_the_winner_comes_out(tmp_path: Path) -> None:
+    ledger = tmp_path / "experts.jsonl"
+    Budget.create(ledger, epsilon=30.0, delta=DELTA)
+    one = asked("private", select="private", search=ONE_SHAPE, ledger=ledger, mean_trials=5)
+    made = swept(one, tmp_path / "sweep")
+    (event,) = read_ledger(ledger).events
+    assert isinstance(event, SelectionEvent)
+    assert event.mean_trials == 5
+    assert made.certificate is not None
+    assert made.certificate.epsilon == pytest.approx(total_epsilon([event], DELTA), abs=1e-4)
+    assert made.certificate.marks == ()
+    assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"config.json", "winner"}
+    published = publish(tmp_path / "sweep" / "winner", tmp_path / "bundle", ledger=ledger)
+    assert published.certificate == made.certificate
+    check_bundle(tmp_path / "bundle")
+
+
+def test_the_budget_refuses_a_sweep_before_anything_is_charged(tmp_path: Path) -> None:
+    ledger = tmp_path / "experts.jsonl"
+    Budget.create(ledger, epsilon=8.0, delta=DELTA)
+    seen: list[int] = []
+    with pytest.raises(QuorumError, match="over the ledger's budget"):
+        swept(
+            asked("refused", select="public", ledger=ledger),
+            tmp_path / "sweep",
+            spread=spreading(seen),
+        )
+    assert read_ledger(ledger).charges == ()
+    assert seen == []
+
+
+def test_the_number_of_trials_is_geometric() -> None:
+    """Against its mass at 1, 2 and 3: 5 deviations each, 2e-6 by chance (the seeds are fixed)."""
+    one, draws = asked(search=ONE_SHAPE, mean_trials=4), 2000
+    counts = Counter(len(_drawn(one, SeededEntropy(seed))) for seed in range(draws))
+    for number in (1, 2, 3):
+        chance = 0.25 * 0.75 ** (number - 1)
+        deviation = math.sqrt(draws * chance * (1 - chance))
+        assert abs(counts[number] - draws * chance) < 5 * deviation
+
+
+def test_accounted_trials_share_one_release(tmp_path: Path) -> None:
+    common = Common(5.0, DELTA, SETTINGS, hidden_sizes=(4,))
+    one = asked("shared", select="private", search=ONE_SHAPE, common=common, mean_trials=3)
+    released: list[Any] = []
+
+    def work(inputs: Inputs, program: Program) -> Found:
+        released.append(inputs.released)
+        return untrained(inputs, program)
+
+    made = swept(one, tmp_path / "sweep", spread=spreading([], work))
+    record = read_ledger(tmp_path / "sweep" / "winner" / "ledger.jsonl")
+    assert [type(event) for event in record.events] == [ReleaseEvent, SelectionEvent]
+    assert released[0] is not None
+    assert made.certificate is not None
+    assert math.isfinite(made.certificate.epsilon)
+    check_certificate(tmp_path / "sweep" / "winner" / "certificate.json")
+    winner = json.loads((tmp_path / "sweep" / "winner" / "config.json").read_text())
+    assert [event["event"] for event in winner["events"]] == ["release", "selection"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"select": "public", "search": Search(grid={"clip-norm": [1.0, -1.0]})}, "take it out"),
+        ({"select": "public", "search": Search(grid={"method": ["non-private"]})}, "not private"),
+        ({"select": "private", "search": Search(grid={"private-share": [0.4, 0.5]})}, "same cost"),
+        ({"search": Search(grid={"method": ["non-private"]})}, "--diagnostics-not-private"),
+        ({"ledger": Path("experts.jsonl")}, "add --select"),
+        ({"seeds": 0}, "give at least 1"),
+    ],
+)
+def test_what_cannot_be_accounted_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(QuorumError) as refused:
+        swept(asked("refusals", **changes), tmp_path / "sweep")
+    assert said in str(refused.value)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_different_releases_are_refused_where_trials_are_accounted(tmp_path: Path) -> None:
+    common = Common(5.0, DELTA, SETTINGS, hidden_sizes=(4,))
+    search = Search(grid={"iterations": [5, 6]})
+    with pytest.raises(QuorumError, match="plan different releases"):
+        swept(asked("two", select="public", common=common, search=search), tmp_path / "sweep")
+
+
+def test_a_sweep_of_nothing_that_can_be_run_says_why(tmp_path: Path) -> None:
+    one: Sweep = asked(
+        search=Search(grid={"clip-norm": [-1.0]}), common=Common(5.0, DELTA, PRIVATE)
+    )
+    with pytest.raises(QuorumError, match="none of 1 trials can be run"):
+        swept(one, tmp_path / "sweep")

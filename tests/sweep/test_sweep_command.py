@@ -1,0 +1,95 @@
+"""`quorum sweep`, trained for real: from a configuration file to a policy that is certified."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from quorum_rl.cli import command_of, main
+from quorum_rl.experts import save_population
+from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.population import Population
+from quorum_rl.policy import Policy
+
+EXPERTS = 60
+
+
+@pytest.fixture(scope="module", name="collected")
+def _collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Experts who push the cart under the falling pole, for eight steps."""
+    folder = tmp_path_factory.mktemp("sweep")
+    lean = np.tile([0.0, 0.2, 1.0, 1.0], (EXPERTS, 1))
+    weights = jnp.asarray(np.stack([-lean, lean], axis=-1), jnp.float32)
+    network = (Layer(weights, jnp.zeros((EXPERTS, 2), jnp.float32)),)
+    origin = {"world": "CartPole", "hidden": []}
+    population = Population(observation_size=4, action_count=2, network=network, origin=origin)
+    save_population(population, folder / "experts.safetensors")
+    log = folder / "collected.arrow"
+    main(["demos", "collect", str(folder / "experts.safetensors"), "--out", str(log), "--p-min",
+          "0.1", "--trajectories", "3", "--param", "time_limit", "8"])  # fmt: skip
+    return log
+
+
+def configuration(log: Path, folder: Path, more: str) -> Path:
+    path = folder / "sweep.toml"
+    path.write_text(f"""
+[sweep]
+demonstrations = "{log}"
+epsilon = 5.0
+delta = 1e-3
+minimum-experts = 50
+folder = "{folder / "sweep"}"
+learner = "bc"
+hidden = []
+episodes = 1
+seeds = 1
+private-steps = 3
+transitions-per-expert = 1
+{more}
+""")
+    return path
+
+
+def test_a_configured_grid_is_trained_judged_and_certified(
+    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()  # of collecting
+    grid = "[sweep.grid]\nprivate-learning-rate = [0.01, 1e39]"
+    main(["sweep", "--config", str(configuration(collected, tmp_path, grid)), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["trials"] == 2
+    assert facts["winner"]["private_learning_rate"] == 0.01
+    assert facts["marks"][0].startswith("selection not accounted")
+    rows = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()
+    assert ["stopped being numbers" in row["reason"] for row in rows] == [False, True]
+    assert [row["score"] is None for row in rows] == [False, True]
+    kept = command_of(["sweep", "--config", str(tmp_path / "sweep" / "config.toml"), "--json"])
+    assert kept == command_of(["sweep", "--config", str(tmp_path / "sweep.toml"), "--json"])
+    winner = tmp_path / "sweep" / "winner"
+    assert Policy.load(winner / "policy.safetensors").world == "CartPole"
+    main(["certificate", "verify", str(winner)])
+    assert "selection not accounted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "give the table [sweep.grid] or the table [sweep.random]"),
+        ("[sweep.grid]\nclip-nrom = [1.0]", "did you mean clip-norm?"),
+        ("[sweep.grid]\nclip-norm = 1.0", "must be a table of names"),
+        ('ray = "127.0.0.1:9"\n[sweep.grid]\nclip-norm = [1.0]', "leave --ray out"),
+        ('ledger = "x.jsonl"\n[sweep.grid]\nclip-norm = [1.0]', "add --select"),
+    ],
+)
+def test_a_configuration_that_makes_no_sweep_is_refused_in_one_sentence(
+    more: str, said: str, collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "--config", str(configuration(collected, tmp_path, more))])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
