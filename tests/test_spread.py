@@ -22,7 +22,7 @@ Found = dict[str, Any]
 
 def started(path: Path, devices: int, *process: str) -> "subprocess.Popen[str]":
     """`spread_over.py` under way, with so many devices."""
-    rooms = [str(HERE / "support"), str(HERE / "release"), os.environ.get("PYTHONPATH", "")]
+    rooms = [str(HERE / "support"), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, str(HERE / "support" / "spread_over.py"), path, str(devices), *process],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(rooms)},
@@ -40,7 +40,8 @@ def found_by(path: Path, process: "subprocess.Popen[str]") -> Found:
 
 @pytest.fixture(scope="module", name="demonstrations")
 def _demonstrations() -> Demonstrations:
-    return log()
+    made: Demonstrations = log()
+    return made
 
 
 @pytest.fixture(scope="module", name="trained")
@@ -56,13 +57,13 @@ def _eight(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.fixture(scope="module", name="two")
 def _two(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
-    """What each of two processes found, of which the first has two devices as the second has."""
+    """What each of two processes found, each with one device."""
     folder = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     paths = [folder / f"{which}.npz" for which in range(2)]
-    under_way = [started(path, 2, str(which), address) for which, path in enumerate(paths)]
+    under_way = [started(path, 1, str(which), address) for which, path in enumerate(paths)]
     try:
         return [found_by(*one) for one in zip(paths, under_way, strict=True)]
     finally:

@@ -19,7 +19,7 @@ Named = dict[str, npt.NDArray[Any]]
 
 def alone() -> bool:
     """Whether there is no other process."""
-    return jax.process_count() == 1
+    return bool(jax.process_count() == 1)
 
 
 def is_first() -> bool:

@@ -33,13 +33,20 @@ def log() -> Any:
 
 
 def trained_on(data: Any, secret: int = 0) -> dict[str, Any]:
-    """The parameters of two runs that mix both kinds of step, where `data` has the private ones."""
-    from loops import MIXED, recipe_of, run_of, trained
+    """The parameters of two runs after five private steps, of chunks of three."""
+    from loops import PRIVATE_STEP, run_of, stacked
 
-    plain = log().transitions(np.arange(12))
-    plain = type(plain)(*map(jax.numpy.asarray, plain))
-    standing = trained(recipe_of(), [run_of(secret), run_of(secret + 1)], MIXED, data, plain)
-    leaves = jax.tree.leaves((standing.params, standing.average))
+    from quorum_rl.learners import Cql
+    from quorum_rl.training.loop import begin, train
+    from quorum_rl.training.recipe import Recipe
+    from quorum_rl.training.schedule import Kind
+
+    recipe = Recipe(learner=Cql(hidden_sizes=()), private_shape=PRIVATE_STEP.shape, optimiser="sgd")
+    runs = stacked([run_of(secret), run_of(secret + 1)])
+    schedule = np.full(5, Kind.PRIVATE, np.int8)
+    standing = begin(recipe, runs, 3, 4)
+    last = train(recipe, runs, standing, schedule, private=data, plain=None, steps_at_once=3)
+    leaves = jax.tree.leaves(last.params)
     return {f"parameters {number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
 
 
@@ -84,14 +91,28 @@ def fixed_experts() -> Any:
 
 def released(helps: bool) -> dict[str, Any]:
     """How much of some trajectories a release lets out, and its counts; nothing from a helper."""
-    from test_counting import EVENT
-
     from quorum_rl.budget.entropy import SeededEntropy
     from quorum_rl.experts import LoggedExperts
+    from quorum_rl.privacy.events import ReleaseEvent
     from quorum_rl.release.helping import counted_by_all, help_release
     from quorum_rl.release.mechanism import released_lengths
     from quorum_rl.release.noise import Noise
 
+    event = ReleaseEvent(
+        mode="tight",
+        experts=4,
+        actions=2,
+        p_min=0.1,
+        stop_probability=0.0,
+        horizon=12,
+        prefix_cap=12,
+        iterations=9,
+        theta=1.1,
+        threshold=1.5,
+        threshold_epsilon=2.0,
+        query_epsilon=2.0,
+        pool_size=3,
+    )
     experts = LoggedExperts(fixed_experts())
     if helps:
         help_release(experts)
@@ -102,13 +123,13 @@ def released(helps: bool) -> dict[str, Any]:
     counted = np.arange(EXPERTS) % 5 != 1
     seen = []
 
-    with counted_by_all(EVENT, experts, counted, states, actions, experts_at_once=4) as counts:
+    with counted_by_all(event, experts, counted, states, actions, experts_at_once=4) as counts:
 
         def watched(*asked: Any) -> Any:
             seen.append(counts(*asked))
             return seen[-1]
 
-        lengths = released_lengths(EVENT, np.full(9, 12), watched, Noise(SeededEntropy(3), EVENT))
+        lengths = released_lengths(event, np.full(9, 12), watched, Noise(SeededEntropy(3), event))
     return {"lengths": lengths, "counts": np.concatenate([np.ravel(one) for one in seen])}
 
 

@@ -174,6 +174,7 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
             kind, chosen_now = now
             data = private
             if isinstance(private, ChosenData):
+                assert chosen_now is not None
                 data = replace(private, transitions=chosen_now)
             ways: tuple[Callable[[], Standing], ...] = (
                 lambda: replace(standing, step=standing.step + 1),
@@ -214,10 +215,11 @@ def _stepped(
     own: Any = None  # all runs share the data
     if isinstance(private, ChosenData):  # but each has chosen its own
         own = ChosenData(0, None)  # type: ignore[arg-type]
-    one = jax.vmap(
-        lambda at, run, private: _one_step(recipe, at, run, private, plain, axis), (0, 0, own)
-    )
-    return one(standing, runs, private)
+
+    def one(at: Standing, run: Run, private: ExpertData | ChosenData | None) -> Standing:
+        return _one_step(recipe, at, run, private, plain, axis)
+
+    return jax.vmap(one, (0, 0, own))(standing, runs, private)
 
 
 def _one_step(

@@ -65,8 +65,8 @@ class MappedData:
             count = draws.count[place]
             numbers = first[draws.expert[place][:count], None] + draws.within[place][:count]
             for field, found in zip(made, self.demonstrations.transitions(numbers), strict=True):
-                field[place][:count] = found  # type: ignore[index]
-                field[place][count:] = 0  # type: ignore[index]
+                field[place][:count] = found
+                field[place][count:] = 0
 
         places = [(step, run) for step in np.flatnonzero(filled) for run in range(runs_count)]
         with ThreadPoolExecutor(usable_cores()) as workers:
@@ -83,7 +83,7 @@ class MappedData:
         room = min(8 * math.ceil((usual + 1) / 8), experts)
         while True:
             size = (shape.transitions_per_expert, room)
-            found = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done))
+            found: _Draws = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done))
             most = int(found.count.max())
             if most <= room:
                 return found

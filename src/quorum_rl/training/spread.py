@@ -11,7 +11,6 @@ from quorum_rl.devices import SPLIT, whole_mesh
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import ExpertData, check_numbered
-from quorum_rl.types import Transition
 
 
 @pytree
@@ -64,7 +63,7 @@ def spread_data(demonstrations: Demonstrations) -> SpreadData:
 
 
 def _ours(device: jax.Device) -> bool:
-    return device.process_index == jax.process_index()
+    return bool(device.process_index == jax.process_index())
 
 
 def even_cuts(offsets: npt.NDArray[np.integer[Any]], parts: int) -> npt.NDArray[np.int64]:

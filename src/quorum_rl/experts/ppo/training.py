@@ -75,8 +75,9 @@ def train_population(
 ) -> tuple[Judged, npt.NDArray[np.intp]]:
     """All agents of `plan`, trained and judged, and the numbers of those that become experts.
 
-    Of several processes each reports, stops and resumes its own share. `report` is called after every chunk; when it returns True, training stops. Unless it does, the
-    memory of the agents it is shown is used again once it returns: to keep them, save them.
+    `report` is called after every chunk; when it returns True, training stops. Unless it does, the
+    memory of the agents it is shown is used again once it returns: to keep them, save them. Of
+    several processes each reports, stops and resumes its own share.
 
     Raises:
         Stopped: when `report` asked for it.
