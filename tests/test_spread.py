@@ -96,6 +96,11 @@ def test_two_processes_take_the_first_ones_steps(two: list[Found], trained: Foun
         np.testing.assert_array_equal(two[0][name], two[1][name])
 
 
+def test_processes_do_not_train_each_by_itself(two: list[Found]) -> None:
+    for found in two:
+        assert "as many trainings" in str(found["refused"])
+
+
 def test_counts_and_what_is_released_are_the_same_to_the_bit(
     eight: Found, two: list[Found]
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from quorum_rl.devices import AXIS, on_every_device
 from quorum_rl.errors import QuorumError
-from quorum_rl.processes import as_the_first_has
+from quorum_rl.processes import alone, as_the_first_has
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
 from quorum_rl.training.mapped import MappedData
@@ -274,6 +274,11 @@ def _check_data(
 ) -> None:
     if (schedule == Kind.PRIVATE).any() and (private is None or recipe.private_shape is None):
         raise QuorumError("there are private steps but no private data or no step for them.")
+    if (schedule == Kind.PRIVATE).any() and not alone() and not isinstance(private, SpreadData):
+        raise QuorumError(
+            "there are several processes, and noise of its own in each would be as many trainings: "
+            "spread the private data over them (spread_data)."
+        )
     if (schedule == Kind.PLAIN).any() and plain is None:
         raise QuorumError(
             "there are steps without noise but nothing was released for them: make every step "
