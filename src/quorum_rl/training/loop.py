@@ -94,7 +94,8 @@ def train(
 
     Where private data lie (on a device, on many, in a mapped file) changes nothing but rounding. On
     many devices of several processes, all processes call this, and all train as the first one's
-    runs, standing, schedule and released data say: its noise keys count, and no others.
+    runs, standing, schedule and released data say: its noise keys count, and no others. It alone
+    can stop them.
 
     Guarantee: if the ledger was charged for the schedule's private steps, and the noise keys are
     fresh and secret, every standing is private at that cost as far as `private` is concerned.
@@ -127,7 +128,8 @@ def train(
                 f"the parameters stopped being numbers before step {done}: lower the learning rate "
                 "or the clip norm."
             )
-        if after_chunk is not None and after_chunk(standing, done):
+        stop = after_chunk is not None and bool(after_chunk(standing, done))
+        if as_the_first_has(np.array(stop)) if isinstance(private, SpreadData) else stop:
             break
     return standing
 
