@@ -1,7 +1,9 @@
 """All devices of this machine, with the experts spread over them.
 
 Experts never look at one another, so their axis can be cut into as many pieces as there are
-devices; each piece runs the same program. The cores of a CPU count as devices too.
+devices; each piece runs the same program. The cores of a CPU count as devices too. Only where
+experts are summed up, in a private gradient, do devices talk, and then also those of other
+processes (`processes.py`).
 """
 
 import os
@@ -64,8 +66,17 @@ def _cpu_model() -> str:
 
 
 def mesh() -> Mesh:
-    """The devices in a row, along the axis of experts."""
+    """The devices of this process in a row, along the axis of experts."""
+    return Mesh(np.array(_own()), (AXIS,))
+
+
+def whole_mesh() -> Mesh:
+    """The devices of all processes in a row, along the axis of experts."""
     return Mesh(np.array(jax.devices()), (AXIS,))
+
+
+def _own() -> list[jax.Device]:
+    return [device for device in jax.devices() if device.process_index == jax.process_index()]
 
 
 def over_experts(
@@ -92,9 +103,29 @@ def over_experts(
     return jax.jit(spread, donate_argnums=0 if donate else ())
 
 
+def on_every_device(
+    function: Callable[..., Any], *, split: int, donate: bool = False
+) -> Callable[..., Any]:
+    """Compile `function` so that every device, of all processes, runs it with its own experts.
+
+    Argument number `split` is a tree of each device's part; all other arguments, and the results,
+    are the same on every device. So `function` must sum over `AXIS` whatever it makes of its part.
+    With `donate` the first argument's memory is reused.
+    """
+
+    def spread(*arguments: Any) -> Any:
+        specs = tuple(SPLIT if place == split else WHOLE for place in range(len(arguments)))
+        mapped = jax.shard_map(
+            function, mesh=whole_mesh(), in_specs=specs, out_specs=WHOLE, check_vma=False
+        )
+        return mapped(*arguments)
+
+    return jax.jit(spread, donate_argnums=0 if donate else ())
+
+
 def padded(tree: TreeT, count: int, block: int = 1) -> TreeT:
     """`tree` with its `count` experts followed by copies of the last, a `block` for each device."""
-    missing = -count % (block * len(jax.devices()))
+    missing = -count % (block * len(_own()))
     if missing == 0:
         return tree
 

@@ -241,7 +241,7 @@ def test_training_after_a_release_sees_only_the_trajectories_that_it_left(
         seen.append(demonstrations)
         return expert_data(demonstrations)
 
-    monkeypatch.setattr(steps, "expert_data", watched)
+    monkeypatch.setattr(steps, "private_source", watched)
     made = fitted(one, tmp_path / "run")
     assert made.plan.release is not None
     pool_size = made.plan.release.event.pool_size

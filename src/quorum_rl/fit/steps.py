@@ -17,6 +17,7 @@ from quorum_rl.privacy import Event
 from quorum_rl.training.expert_data import expert_data, flat_transitions
 from quorum_rl.training.loop import Standing, begin, train
 from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.source import private_source
 from quorum_rl.types import Released, Transition
 
 SECONDS_BETWEEN_SAVES: Final = 10.0
@@ -55,7 +56,7 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
         Interrupted: if `progress` asked for it; what was done is kept.
     """
     place, plan, declared = work.place, work.plan, remaining.declared
-    private = None if plan.private is None else expert_data(remaining)
+    private = None if plan.private is None else private_source(remaining)
     plain, plain_steps = _without_noise(work, remaining, released)
     schedule = shuffled_schedule(plan.private_steps, plain_steps, work.keys["public"][0])
     run = plan.new_run(work.keys["noise"], work.keys["public"], len(schedule))

@@ -6,7 +6,7 @@ release's randomness, so without a seed they come from the operating system.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +29,7 @@ from quorum_rl.gymnasium_copies import EnvParams, EnvSource, environment_sizes
 from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.logs.assemble import from_episodes, from_padded
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
+from quorum_rl.processes import alone, as_the_first_has, joined, own_share
 from quorum_rl.types import Episode
 
 Array = jax.Array
@@ -75,6 +76,8 @@ def collect(
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
+    if not alone():  # it is one log, and has one name
+        declared = replace(declared, identity=str(as_the_first_has(np.array(declared.identity))))
     filled = _roll(experts, world, params, trajectories, horizon, seed)
     everyone = len(experts) * trajectories
     demonstrations = from_padded(
@@ -120,22 +123,28 @@ def _roll(
     horizon: int,
     seed: int | None,
 ) -> _Filled:
-    """Step all worlds together from the host; the policies are asked as a query would ask them."""
+    """Step all worlds together from the host; the policies are asked as a query would ask them.
+
+    Each process does so for its share of the experts, and all get all.
+    """
     for_worlds, for_actions = map(np.random.Philox, np.random.SeedSequence(seed).spawn(2))
     rng = np.random.Generator(for_actions)
-    shape = (len(experts), trajectories)
+    everyone, own = (len(experts), trajectories), own_share(len(experts))
+    numbers = range(len(experts))[own]
+    policies = experts.own_probabilities if alone() else experts.among(own)
+    shape = (len(numbers), trajectories)
     # Every trajectory has a key of its own: knowing one says nothing about another.
-    words = np.random.Generator(for_worlds).integers(2**32, size=(*shape, 2), dtype=np.uint32)
-    keys = placed(padded(words, shape[0]))
+    words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)
+    keys = placed(padded(words[own], shape[0]))
     filled = _Filled.empty(shape, horizon, world.spaces.observation_size)
     fresh, step = _compiled(world)
     state, observation = fresh(keys, params)
     filled.observations[:, :, 0] = np.asarray(observation)[: shape[0]]
     going = np.ones(shape, np.bool_)
     for time in range(horizon):
-        probabilities = experts.own_probabilities(filled.observations[:, :, time])
-        check_floor(probabilities, range(len(experts)), experts.p_min)
-        actions = drawn(probabilities, rng.random(shape))
+        probabilities = policies(filled.observations[:, :, time])
+        check_floor(probabilities, numbers, experts.p_min)
+        actions = drawn(probabilities, rng.random(everyone)[own])
         filled.actions[:, :, time] = actions
         after = step(state, keys, placed(padded(actions, shape[0])), time, params)
         state = after.state
@@ -153,7 +162,7 @@ def _roll(
         going &= ~(terminated | truncated)
         if not going.any():
             break
-    return filled
+    return joined(filled, len(experts))
 
 
 def drawn(

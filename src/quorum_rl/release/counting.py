@@ -29,7 +29,8 @@ class PrefixCounts:
     """The counts of growing prefixes of some trajectories.
 
     Memory beyond one number per expert and trajectory is bounded by a few times `experts_at_once`
-    times `rows_at_once`, however many experts and trajectories there are.
+    times `rows_at_once`, however many experts and trajectories there are. With `share`, only those
+    experts are asked and counted.
 
     Shapes: `states` (iterations, steps, observation_size), `actions` (iterations, steps), padded
     however one likes; `counted` (experts,), False for those who were dropped.
@@ -45,13 +46,15 @@ class PrefixCounts:
         *,
         experts_at_once: int = EXPERTS_AT_ONCE,
         rows_at_once: int = ROWS_AT_ONCE,
+        share: slice = slice(None),
     ) -> None:
         self._event = event
         self._experts = experts
+        self._asked = range(len(experts))[share]
         self._states, self._actions = states, actions
         self._experts_at_once, self._rows_at_once = experts_at_once, rows_at_once
-        self._products: FixedPoint = np.zeros((len(experts), len(states)), np.uint64)
-        self._products[counted] = 2**event.lattice_bits
+        self._products: FixedPoint = np.zeros((len(self._asked), len(states)), np.uint64)
+        self._products[counted[share]] = 2**event.lattice_bits
 
     def __call__(self, still_open: Integers, first: int, last: int) -> Integers:
         """The counts of the next steps; see `mechanism.released_lengths`."""
@@ -69,28 +72,29 @@ class PrefixCounts:
         counts = np.zeros(actions.shape, np.int64)
         advancing: deque[Future[Integers]] = deque()
         with ThreadPoolExecutor(WORKERS) as workers:  # they count while the next are asked
-            for start in range(0, len(self._experts), self._experts_at_once):
-                some = slice(start, min(start + self._experts_at_once, len(self._experts)))
+            for start in range(0, len(self._asked), self._experts_at_once):
+                places = slice(start, min(start + self._experts_at_once, len(self._asked)))
+                some = self._asked[places]
                 taken = self._experts.taken_probabilities(
-                    some, states.reshape(actions.size, -1), actions.ravel()
+                    slice(some.start, some.stop), states.reshape(actions.size, -1), actions.ravel()
                 )
                 if len(advancing) == WORKERS:
                     counts += advancing.popleft().result()
                 shaped = taken.reshape(-1, *actions.shape)
-                advancing.append(workers.submit(self._advance, some, iterations, shaped))
+                advancing.append(workers.submit(self._advance, places, iterations, shaped))
             for rest in advancing:
                 counts += rest.result()
         return counts.T
 
     def _advance(
-        self, some: slice, iterations: Integers, taken: npt.NDArray[np.float64]
+        self, places: slice, iterations: Integers, taken: npt.NDArray[np.float64]
     ) -> Integers:
         """Multiply the products of some experts by their next factors, and add them up.
 
         Shapes: `taken` (experts, steps, iterations) to (steps, iterations).
         """
         factors = fixed_point_factors(taken, self._event)
-        kept = self._products[some]
+        kept = self._products[places]
         products = kept[:, iterations]
         counts = np.zeros(factors.shape[1:], np.int64)
         for step in range(len(counts)):

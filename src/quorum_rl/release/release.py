@@ -21,8 +21,10 @@ from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.logs.collect import smoothing_of
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
-from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
+from quorum_rl.processes import is_first
+from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE
 from quorum_rl.release.drawing import Drawn, draw_as_published, draw_fresh
+from quorum_rl.release.helping import counted_by_all
 from quorum_rl.release.marker import marked
 from quorum_rl.release.mechanism import Integers, Progress, released_lengths
 from quorum_rl.release.noise import Noise
@@ -116,6 +118,11 @@ def release_and_keep(
     """
     event, declared = plan.event, demonstrations.declared
     minimum = options.get("training_minimum", 1)
+    if not is_first():
+        raise QuorumError(
+            "only the first process releases, because noise of its own in each would be as many "
+            "releases: call help_release in the others."
+        )
     _check_options(options)
     _check_acted(experts, declared, options.get("accepted", ()))
     accepted = accepted_assumptions(
@@ -153,7 +160,7 @@ def _tested(
 ) -> Integers:
     """How many steps of each drawn trajectory pass, with only the experts `counted`."""
     states, actions = drawn.padded(min(event.prefix_cap, event.horizon))
-    counts = PrefixCounts(
+    together = counted_by_all(
         event,
         experts,
         np.isin(np.arange(len(experts)), counted),
@@ -163,7 +170,8 @@ def _tested(
         rows_at_once=options.get("rows_at_once", ROWS_AT_ONCE),
     )
     noise = Noise(entropy, event)
-    return released_lengths(event, drawn.lengths(), counts, noise, options.get("progress"))
+    with together as counts:
+        return released_lengths(event, drawn.lengths(), counts, noise, options.get("progress"))
 
 
 def _released(drawn: Drawn, lengths: Integers) -> Released:

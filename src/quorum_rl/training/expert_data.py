@@ -1,5 +1,7 @@
 """Where training takes its transitions from: those of each expert, and those that were released."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,12 +19,17 @@ Array = jax.Array
 class ExpertData:
     """The transitions of all experts, on the device. SENSITIVE, the number of experts included.
 
+    Or of consecutive ones, from number `first` on: a device's part of experts that are spread over
+    several (`spread.py`). Somebody without transitions is nobody, and fills a part up.
+
     Shapes: the fields of `transitions` (transitions, …), one expert after the other; `offsets`
-    (experts + 1,), expert i having the transitions from offset i up to offset i + 1.
+    (experts + 1,), expert i having the transitions from offset i up to offset i + 1; `first` a
+    scalar or (1,).
     """
 
     transitions: Transition
     offsets: Array
+    first: Array | int = 0
 
     def __repr__(self) -> str:
         return "ExpertData(sensitive)"
@@ -31,6 +38,44 @@ class ExpertData:
     def expert_count(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def somebody(self) -> Array:
+        """Who is an expert and no filling. Shapes: (experts,)."""
+        return self.offsets[1:] > self.offsets[:-1]
+
+    def read(self, experts: Array, _places: Array, key: Array, per_expert: int) -> Transition:
+        """What these experts show in a step; see `transitions_of`."""
+        return transitions_of(self, experts, key, per_expert)
+
+
+@pytree
+class ChosenData:
+    """What one private step will read, chosen before by the very same draws. SENSITIVE.
+
+    Shapes: the fields of `transitions` (drawn or more, per_expert, …), one drawn expert after the
+    other; `counts` (experts,), how many transitions each has.
+    """
+
+    transitions: Transition
+    counts: Array
+
+    first: ClassVar[int] = 0
+
+    def __repr__(self) -> str:
+        return "ChosenData(sensitive)"
+
+    @property
+    def expert_count(self) -> int:
+        return len(self.counts)
+
+    @property
+    def somebody(self) -> Array:
+        return self.counts > 0
+
+    def read(self, _experts: Array, places: Array, _key: Array, _per_expert: int) -> Transition:
+        """What the experts at these places among the drawn ones show in the step."""
+        return at(self.transitions, places.clip(max=len(self.transitions.reward) - 1))
+
 
 def expert_data(demonstrations: Demonstrations) -> ExpertData:
     """All transitions of the demonstrations, put on the device once.
@@ -38,19 +83,28 @@ def expert_data(demonstrations: Demonstrations) -> ExpertData:
     Raises:
         QuorumError: if there is no expert, or more transitions than the device can number.
     """
-    if demonstrations.expert_count == 0:
-        raise QuorumError("there is no expert to learn from: give demonstrations that hold some.")
-    # A device counts in 32 bits unless JAX was told otherwise.
-    most = np.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max
-    if demonstrations.transition_count > most:
-        raise QuorumError(
-            f"there are more than {most} transitions: set JAX_ENABLE_X64=1 to number them all."
-        )
+    check_numbered(demonstrations, demonstrations.transition_count)
     everything = demonstrations.transitions(np.arange(demonstrations.transition_count))
     return ExpertData(
         Transition(*map(jnp.asarray, everything)),
         jnp.asarray(demonstrations.expert_transition_offsets),
     )
+
+
+def check_numbered(demonstrations: Demonstrations, on_a_device: int) -> None:
+    """Refuse demonstrations of nobody, and more transitions than a device can number.
+
+    Raises:
+        QuorumError: for either.
+    """
+    if demonstrations.expert_count == 0:
+        raise QuorumError("there is no expert to learn from: give demonstrations that hold some.")
+    # A device counts in 32 bits unless JAX was told otherwise.
+    most = np.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max
+    if on_a_device > most:
+        raise QuorumError(
+            f"there are more than {most} transitions: set JAX_ENABLE_X64=1 to number them all."
+        )
 
 
 def transitions_of(data: ExpertData, experts: Array, key: Array, per_expert: int) -> Transition:
@@ -59,16 +113,23 @@ def transitions_of(data: ExpertData, experts: Array, key: Array, per_expert: int
     With replacement, so that an expert with few transitions needs no case of its own. What is
     drawn for an expert depends on the key and the expert, not on who is asked for beside it.
 
-    Shapes: `experts` (b,); every field (b, per_expert, …).
+    Shapes: `experts` (b,), places in `data`; every field (b, per_expert, …).
     """
-
-    numbers = jnp.broadcast_to(jnp.arange(per_expert), (len(experts), per_expert))
-    bits, _ = random_words(key, experts[:, None], numbers)
     first, end = data.offsets[experts], data.offsets[experts + 1]
+    within = chosen_within(end - first, data.first + experts, key, per_expert)
+    return at(data.transitions, first[:, None] + within.astype(first.dtype))
+
+
+def chosen_within(counts: Array, numbers: Array, key: Array, per_expert: int) -> Array:
+    """Which of their own transitions experts of these numbers show, having `counts` of them.
+
+    Shapes: `counts` and `numbers` (b,); (b, per_expert), uint32.
+    """
+    each = jnp.broadcast_to(jnp.arange(per_expert), (len(numbers), per_expert))
+    bits, _ = random_words(key, numbers[:, None], each)
     # The remainder favours an expert's first transitions by at most its count over 2³², which
     # nobody will notice.
-    within = bits % (end - first).astype(jnp.uint32)[:, None]
-    return at(data.transitions, first[:, None] + within.astype(first.dtype))
+    return bits % counts.astype(jnp.uint32)[:, None]
 
 
 def flat_transitions(released: Released) -> Transition:

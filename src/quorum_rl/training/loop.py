@@ -15,16 +15,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from quorum_rl.devices import AXIS, on_every_device
 from quorum_rl.errors import QuorumError
+from quorum_rl.processes import alone, as_the_first_has
 from quorum_rl.pytree import pytree
-from quorum_rl.training.expert_data import Array, ExpertData
+from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
+from quorum_rl.training.mapped import MappedData
 from quorum_rl.training.mechanism import private_gradient
 from quorum_rl.training.plain import plain_batch, plain_gradient
-from quorum_rl.training.recipe import Recipe, Run
+from quorum_rl.training.recipe import Recipe, Run, key_of, private_key
 from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.spread import SpreadData
 from quorum_rl.types import Transition
 
 STEPS_AT_ONCE: Final = 250
+
+PrivateData = ExpertData | SpreadData | MappedData
 
 
 @pytree
@@ -53,7 +59,7 @@ def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -
 @lru_cache(maxsize=16)
 def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Callable[..., Standing]:
     def one(run: Run) -> Standing:
-        key = jax.random.fold_in(_key(run.public_key), 0)
+        key = jax.random.fold_in(key_of(run.public_key), 0)
         params = recipe.learner.init(key, observation_size, action_count)
         return Standing(
             params=params,
@@ -72,7 +78,7 @@ def train(
     standing: Standing,
     schedule: Schedule,
     *,
-    private: ExpertData | None,
+    private: PrivateData | None,
     plain: Transition | None,
     after_chunk: Callable[[Standing, int], bool | None] | None = None,
     steps_at_once: int = STEPS_AT_ONCE,
@@ -86,6 +92,11 @@ def train(
     it, or stop the training by returning True. The next chunk takes its arrays over: copy what you
     keep. So it does with `standing`.
 
+    Where private data lie (on a device, on many, in a mapped file) changes nothing but rounding. On
+    many devices of several processes, all processes call this, and all train as the first one's
+    runs, standing, schedule and released data say: its noise keys count, and no others. It alone
+    can stop them.
+
     Guarantee: if the ledger was charged for the schedule's private steps, and the noise keys are
     fresh and secret, every standing is private at that cost as far as `private` is concerned.
     Steps already taken are not taken again, so going on repeats no noise.
@@ -97,13 +108,19 @@ def train(
     # Data that no step may read does not enter the program at all.
     private = private if (schedule == Kind.PRIVATE).any() else None
     plain = plain if (schedule == Kind.PLAIN).any() else None
+    if isinstance(private, SpreadData):
+        runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
+    program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
     done = int(np.asarray(standing.step)[0])
+    data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
     while done < len(schedule):
         chunk = schedule[done : done + steps_at_once]
         filled = np.full((steps_at_once, *schedule.shape[1:]), Kind.NOTHING, np.int8)
         filled[: len(chunk)] = chunk
-        standing = _compiled(recipe)(standing, runs, filled, private, plain)
+        standing = program(standing, runs, filled, data, plain)
         done += len(chunk)
+        # While the devices are at work: what their next steps will read.
+        data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
         # Not counted within: padding, and what one of the runs skips, must not shift the others.
         standing = replace(standing, step=jnp.full_like(standing.step, done))
         if not _finite(standing.params):
@@ -111,7 +128,8 @@ def train(
                 f"the parameters stopped being numbers before step {done}: lower the learning rate "
                 "or the clip norm."
             )
-        if after_chunk is not None and after_chunk(standing, done):
+        stop = after_chunk is not None and bool(after_chunk(standing, done))
+        if as_the_first_has(np.array(stop)) if isinstance(private, SpreadData) else stop:
             break
     return standing
 
@@ -121,22 +139,49 @@ def result_of(recipe: Recipe, standing: Standing) -> Any:
     return standing.average if recipe.averaging else standing.params
 
 
+def _data_of(
+    recipe: Recipe,
+    runs: Run,
+    schedule: Schedule,
+    done: int,
+    at_once: int,
+    private: PrivateData | None,
+) -> ExpertData | ChosenData | None:
+    """What the private steps of a chunk read, the one after the first `done` steps."""
+    if done == len(schedule):
+        return None
+    if isinstance(private, SpreadData):
+        return private.parts
+    if isinstance(private, MappedData):
+        assert recipe.private_shape is not None  # checked before the loop
+        wanted = schedule[done : done + at_once] == Kind.PRIVATE
+        if wanted.ndim == 2:
+            wanted = wanted.any(axis=1)
+        return private.chosen(recipe.private_shape, runs, wanted, done, at_once)
+    return private
+
+
 @lru_cache(maxsize=16)
-def _compiled(recipe: Recipe) -> Callable[..., Standing]:
-    """A chunk of steps of many runs, as one program."""
+def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
+    """A chunk of steps of many runs, as one program; on all devices, if `axis` is theirs."""
 
     def chunk(
         standing: Standing,
         runs: Run,
         kinds: Array,
-        private: ExpertData | None,
+        private: ExpertData | ChosenData | None,
         plain: Transition | None,
     ) -> Standing:
-        def step(standing: Standing, kind: Array) -> tuple[Standing, None]:
+        def step(standing: Standing, now: tuple[Array, Transition | None]) -> tuple[Standing, None]:
+            kind, chosen_now = now
+            data = private
+            if isinstance(private, ChosenData):
+                assert chosen_now is not None
+                data = replace(private, transitions=chosen_now)
             ways: tuple[Callable[[], Standing], ...] = (
                 lambda: replace(standing, step=standing.step + 1),
-                lambda: _stepped(recipe, standing, runs, None, plain),
-                lambda: _stepped(recipe, standing, runs, private, None),
+                lambda: _stepped(recipe, standing, runs, None, plain, axis),
+                lambda: _stepped(recipe, standing, runs, data, None, axis),
             )
             if kind.ndim == 0:  # all runs share the kind: only that way is computed
                 return jax.lax.switch(kind + 1, ways), None
@@ -149,9 +194,12 @@ def _compiled(recipe: Recipe) -> Callable[..., Standing]:
 
             return jax.tree.map(chosen, nothing, without_noise, with_noise), None
 
-        last, _ = jax.lax.scan(step, standing, kinds.astype(jnp.int32))
+        of_steps = private.transitions if isinstance(private, ChosenData) else None
+        last, _ = jax.lax.scan(step, standing, (kinds.astype(jnp.int32), of_steps))
         return last
 
+    if axis is not None:
+        return on_every_device(chunk, split=3, donate=True)
     return jax.jit(chunk, donate_argnums=0)
 
 
@@ -159,33 +207,42 @@ def _stepped(
     recipe: Recipe,
     standing: Standing,
     runs: Run,
-    private: ExpertData | None,
+    private: ExpertData | ChosenData | None,
     plain: Transition | None,
+    axis: str | None,
 ) -> Standing:
     """One step of every run, on the data that it is given; nothing without data."""
     if private is None and plain is None:
         return standing
-    return jax.vmap(lambda at, run: _one_step(recipe, at, run, private, plain))(standing, runs)
+    own: Any = None  # all runs share the data
+    if isinstance(private, ChosenData):  # but each has chosen its own
+        own = ChosenData(0, None)  # type: ignore[arg-type]
+
+    def one(at: Standing, run: Run, private: ExpertData | ChosenData | None) -> Standing:
+        return _one_step(recipe, at, run, private, plain, axis)
+
+    return jax.vmap(one, (0, 0, own))(standing, runs, private)
 
 
 def _one_step(
     recipe: Recipe,
     standing: Standing,
     run: Run,
-    private: ExpertData | None,
+    private: ExpertData | ChosenData | None,
     plain: Transition | None,
+    axis: str | None,
 ) -> Standing:
     learner, number = recipe.learner, standing.step + 1
     params, target = standing.params, standing.target
     if private is not None:
         assert recipe.private_shape is not None  # checked before the loop
-        key = jax.random.fold_in(_key(run.noise_key), number)
+        key = private_key(run, number)
         gradient = private_gradient(
-            learner, params, target, private, key, run.numbers, recipe.private_shape
+            learner, params, target, private, key, run.numbers, recipe.private_shape, axis
         )
     else:
         assert plain is not None
-        chosen, own = jax.random.split(jax.random.fold_in(_key(run.public_key), number))
+        chosen, own = jax.random.split(jax.random.fold_in(key_of(run.public_key), number))
         first, end = run.plain_part
         part = (first, jnp.where(end == 0, len(plain.reward), end))
         batch = plain_batch(plain, chosen, recipe.batch_size, part)
@@ -210,20 +267,20 @@ def _averaged(decay: float, average: Any, params: Any) -> Any:
     return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, average, params)
 
 
-def _key(words: Array) -> Array:
-    key: Array = jax.random.wrap_key_data(words, impl="threefry2x32")
-    return key
-
-
 def _finite(tree: Any) -> bool:
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
 def _check_data(
-    recipe: Recipe, schedule: Schedule, private: ExpertData | None, plain: Transition | None
+    recipe: Recipe, schedule: Schedule, private: PrivateData | None, plain: Transition | None
 ) -> None:
     if (schedule == Kind.PRIVATE).any() and (private is None or recipe.private_shape is None):
         raise QuorumError("there are private steps but no private data or no step for them.")
+    if (schedule == Kind.PRIVATE).any() and not alone() and not isinstance(private, SpreadData):
+        raise QuorumError(
+            "there are several processes, and noise of its own in each would be as many trainings: "
+            "spread the private data over them (spread_data)."
+        )
     if (schedule == Kind.PLAIN).any() and plain is None:
         raise QuorumError(
             "there are steps without noise but nothing was released for them: make every step "

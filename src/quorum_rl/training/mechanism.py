@@ -10,6 +10,13 @@ One step is one Poisson-subsampled Gaussian mechanism, and `PrivateStep.event` s
 A step's key is split in four: who is drawn; which of their transitions (counted by the expert's
 number); the learner's own randomness (folded with it); the noise. Give every step a key of its own.
 
+Experts may be spread over the devices of a mesh. Every device has the step's key, and draws by the
+same counters: an expert's fate depends on its number and not on where it is. An expert is on one
+device only, so it changes one device's sum by at most C, and the sum of all sums by as much; noise
+is what the first device's sum starts at and others' do not, so it is in the total once. All devices
+get that one total, and take the same step from it. Before it is made, sums without noise travel
+between devices: whoever could read them there must be trusted with the data.
+
 Limitations: the noise is a float32 number, the generator is JAX's, and a step takes longer the more
 experts it draws: the time a step takes must not be published.
 """
@@ -26,7 +33,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.privacy.events import TrainingEvent
 from quorum_rl.training.clipping import clipped_sum
-from quorum_rl.training.expert_data import Array, ExpertData, transitions_of
+from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
 from quorum_rl.training.gaussian import standard_normal
 from quorum_rl.training.generator import random_words
 
@@ -44,6 +51,11 @@ class StepShape(NamedTuple):
     def remainder(self) -> int:
         """The size of the small micro-batches for what a whole one would mostly pad."""
         return 8 * math.ceil(self.micro_batch / 64)
+
+    def on_one_of(self, devices: int) -> "StepShape":
+        """The shape for a device's part of what is drawn; another changes nothing but rounding."""
+        part = 8 * math.ceil(self.micro_batch / (8 * devices))
+        return self._replace(micro_batch=min(part, self.micro_batch))
 
 
 class StepNumbers(NamedTuple):
@@ -134,12 +146,16 @@ def private_gradient(
     learner: Learner,
     params: Any,
     target: Any,
-    data: ExpertData,
+    data: ExpertData | ChosenData,
     key: Array,
     numbers: StepNumbers,
     shape: StepShape,
+    axis: str | None = None,
 ) -> Any:
     """The noisy mean gradient of a Poisson sample of experts.
+
+    With `axis`, that of a mesh, every device calls this with its own experts as `data` and with all
+    else the same, and gets the gradient of all.
 
     Guarantee: with `numbers` and `shape` of a `PrivateStep` and a fresh secret key, the result is
     as private as that step's `event(1)` says, for neighbours that differ by one expert. If nobody
@@ -147,8 +163,12 @@ def private_gradient(
 
     Shapes: the gradient as `params`. `learner` and `shape` are static; the rest may be traced.
     """
-    sampling_key, transitions_key, learner_key, noise_key = jax.random.split(key, 4)
-    drawn = poisson_sample(sampling_key, data.expert_count, numbers.last_drawn)
+    sampling_key, transitions_key, learner_key, noise_key = keys_of(key)
+    drawn = who_is_drawn(data, sampling_key, numbers.last_drawn)
+    noise = noise_like(params, noise_key, numbers)
+    if axis is not None:
+        shape = shape.on_one_of(jax.lax.axis_size(axis))
+        noise = _on_the_first(noise, axis)
     total = sum_over_drawn(
         learner,
         params,
@@ -158,21 +178,43 @@ def private_gradient(
         (transitions_key, learner_key),
         numbers.clip_norm,
         shape,
-        noise_like(params, noise_key, numbers),
+        noise,
     )
+    if axis is not None:
+        total = jax.lax.psum(total, axis)
     return jax.tree.map(lambda leaf: leaf / numbers.expected_batch, total)
 
 
-def poisson_sample(key: Array, expert_count: int, last_drawn: Array) -> Array:
+def keys_of(key: Array) -> tuple[Array, Array, Array, Array]:
+    """A step's keys: for who is drawn, for their transitions, for the learner, for the noise."""
+    sampling, transitions, learner, noise = jax.random.split(key, 4)
+    return sampling, transitions, learner, noise
+
+
+def who_is_drawn(data: ExpertData | ChosenData, key: Array, last_drawn: Array) -> Array:
+    """Draw the experts that are in `data`. Shapes: (experts,), True for who is drawn."""
+    drawn = poisson_sample(key, data.expert_count, last_drawn, data.first)
+    return drawn & data.somebody
+
+
+def poisson_sample(
+    key: Array, expert_count: int, last_drawn: Array, first: Array | int = 0
+) -> Array:
     """Draw each expert by itself, with probability (last_drawn + 1) / 2³² exactly.
 
     Exactly, as far as the generator's 32 bits are uniform: whole numbers are compared, nothing is
-    rounded.
+    rounded. Experts are numbered from `first`, and the number alone decides on an expert.
 
     Shapes: (expert_count,), True for who is drawn.
     """
-    bits, _ = random_words(key, 0, jnp.arange(expert_count))
+    bits, _ = random_words(key, 0, first + jnp.arange(expert_count))
     return bits <= last_drawn
+
+
+def _on_the_first(tree: Any, axis: str) -> Any:
+    """`tree` on the first device of the axis, zeros on all others."""
+    first = jax.lax.axis_index(axis) == 0
+    return jax.tree.map(lambda leaf: jnp.where(first, leaf, 0), tree)
 
 
 def noise_like(params: Any, key: Array, numbers: StepNumbers) -> Any:
@@ -190,7 +232,7 @@ def sum_over_drawn(
     learner: Learner,
     params: Any,
     target: Any,
-    data: ExpertData,
+    data: ExpertData | ChosenData,
     drawn: Array,
     keys: tuple[Array, Array],
     clip_norm: Array,
@@ -212,22 +254,20 @@ def sum_over_drawn(
     drawn_so_far = jnp.cumsum(drawn)
     drawn_count = drawn_so_far[-1]
 
-    def learner_keys(expert: Array) -> Array:
-        return jax.random.split(jax.random.fold_in(learner_key, expert), per_expert)
+    def learner_keys(number: Array) -> Array:
+        return jax.random.split(jax.random.fold_in(learner_key, number), per_expert)
 
     def add(size: int, state: tuple[Array, Any]) -> tuple[Array, Any]:
         done, total = state
         places = done + jnp.arange(1, size + 1)
-        # Places beyond the last drawn expert are padding: any expert will do, it is not present.
-        found = jnp.searchsorted(drawn_so_far, places, method="scan_unrolled")
-        experts = found.clip(max=len(drawn) - 1)
+        experts = experts_at(drawn_so_far, places)
         part = clipped_sum(
             learner,
             params,
             target,
-            transitions_of(data, experts, transitions_key, per_expert),
+            data.read(experts, places - 1, transitions_key, per_expert),
             places <= drawn_count,
-            jax.vmap(learner_keys)(experts),
+            jax.vmap(learner_keys)(data.first + experts),
             clip_norm,
             shape.normalised,
         )
@@ -240,6 +280,15 @@ def sum_over_drawn(
     for size, left_over in ((shape.micro_batch, shape.micro_batch // 2), (shape.remainder, 0)):
         state = jax.lax.while_loop(partial(more_than, left_over), partial(add, size), state)
     return state[1]
+
+
+def experts_at(drawn_so_far: Array, places: Array) -> Array:
+    """Who is drawn as the first, the second, …; `drawn_so_far` counts them along the experts.
+
+    Places beyond the last drawn expert are padding: there anybody stands, and is not present.
+    """
+    found = jnp.searchsorted(drawn_so_far, places, method="scan_unrolled")
+    return found.clip(max=len(drawn_so_far) - 1)
 
 
 def _check(name: str, value: object, holds: bool, fix: str) -> None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -110,6 +111,17 @@ def new_run(
         plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),
         numbers=_no_numbers() if private is None else private.numbers,
     )
+
+
+def key_of(words: Array) -> Array:
+    """The JAX key that is made of these words."""
+    key: Array = jax.random.wrap_key_data(words, impl="threefry2x32")
+    return key
+
+
+def private_key(run: Run, number: Array) -> Array:
+    """The secret key of the step of that number, the first being 1."""
+    return jax.random.fold_in(key_of(run.noise_key), number)
 
 
 def _no_numbers() -> StepNumbers:

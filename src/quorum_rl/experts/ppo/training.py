@@ -3,6 +3,7 @@
 A wave is as many agents as fit the devices at once; between two chunks the host can report, save
 and stop. What an agent becomes depends on the seed and its number alone, not on waves, chunks or
 interruptions; up to rounding, where another number of agents per device changes how sums are made.
+Of several processes each trains its share, and in the end all have all.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from quorum_rl.experts.networks import Array, Network, folded
 from quorum_rl.experts.ppo.agent import Agent, Recipe, Tuning, new_agent
 from quorum_rl.experts.ppo.iteration import Earned, population_iteration
 from quorum_rl.experts.ppo.plan import Plan, chosen_agents, tunings
+from quorum_rl.processes import joined, own_share
 
 
 @dataclass(frozen=True)
@@ -74,20 +76,23 @@ def train_population(
     """All agents of `plan`, trained and judged, and the numbers of those that become experts.
 
     `report` is called after every chunk; when it returns True, training stops. Unless it does, the
-    memory of the agents it is shown is used again once it returns: to keep them, save them.
+    memory of the agents it is shown is used again once it returns: to keep them, save them. Of
+    several processes each reports, stops and resumes its own share.
 
     Raises:
         Stopped: when `report` asked for it.
     """
-    every = tunings(world, plan, recipe)
-    per_wave = min(agents_per_wave or plan.agents, plan.agents)
+    share = own_share(plan.agents)
+    every = jax.tree.map(lambda leaf: leaf[share], tunings(world, plan, recipe))
+    count = share.stop - share.start
+    per_wave = min(agents_per_wave or count, count)
     total = plan.iterations(recipe)
     key = jax.random.key(seed)
     judged, agents, iteration, size = standing or Standing(None, None, 0, 0)
     done = len(judged.returns) if judged else 0
-    while done < plan.agents:
+    while done < count:
         if agents is None:
-            size = min(per_wave, plan.agents - done)
+            size = min(per_wave, count - done)
         wave = jax.tree.map(lambda leaf: leaf[done : done + size], every)  # noqa: B023
         wave_padded = placed(padded(wave, size))
         if agents is None:
@@ -100,23 +105,28 @@ def train_population(
             agents, earned = chunk(agents, wave_padded, key, iteration, last, total)
             iteration = last
             now = Standing(judged, agents, iteration, size)
-            if report is not None and report(_progress(plan, recipe, done, now, earned), now):
+            progress = _progress(plan, recipe, (done, count), now, earned)
+            if report is not None and report(progress, now):
                 raise Stopped(now)
         judged = _judge(world, plan, seed, wave, agents, judged)
         agents, iteration, done = None, 0, done + size
     assert judged is not None
+    judged = joined(judged, plan.agents)
     return judged, chosen_agents(plan, judged.returns)
 
 
-def _progress(plan: Plan, recipe: Recipe, done: int, now: Standing, earned: Earned) -> Progress:
-    """How far training is, `done` agents having finished before the wave under way."""
+def _progress(
+    plan: Plan, recipe: Recipe, finished: tuple[int, int], now: Standing, earned: Earned
+) -> Progress:
+    """How far training is, so many of so many agents having finished before the wave under way."""
+    done, count = finished
     per_iteration = recipe.steps_per_iteration
     per_agent = plan.iterations(recipe) * per_iteration
     episodes = np.asarray(earned.episodes)[: now.under_way].sum()
     total = np.asarray(earned.total)[: now.under_way].sum()
     return Progress(
         steps=done * per_agent + now.under_way * now.iteration * per_iteration,
-        total_steps=plan.agents * per_agent,
+        total_steps=count * per_agent,
         mean_return=float(total / episodes) if episodes else float("nan"),
     )
 

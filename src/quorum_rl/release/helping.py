@@ -1,0 +1,94 @@
+"""A release whose experts are counted by several processes.
+
+The first process releases: it alone charges the ledger, draws, makes noise and writes. The others
+only count, each its own share of the experts, when the first one asks (`help_release`). Counts are
+whole numbers, so their sum is the one that a single process would have made, and so is everything
+that is released. What travels between processes is SENSITIVE: counts without noise.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.processes import alone, from_the_first, is_first, own_share, summed
+from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
+from quorum_rl.release.mechanism import CountBlock, Integers
+
+
+@contextmanager
+def counted_by_all(
+    event: ReleaseEvent,
+    experts: LoggedExperts,
+    counted: npt.NDArray[np.bool_],
+    states: npt.NDArray[np.float32],
+    actions: npt.NDArray[np.int32],
+    *,
+    experts_at_once: int = EXPERTS_AT_ONCE,
+    rows_at_once: int = ROWS_AT_ONCE,
+) -> Iterator[CountBlock]:
+    """The counts of all experts, with the help of the other processes if there are any.
+
+    Shapes: as `PrefixCounts` has them.
+    """
+    counts = PrefixCounts(
+        event,
+        experts,
+        counted,
+        states,
+        actions,
+        experts_at_once=experts_at_once,
+        rows_at_once=rows_at_once,
+        share=own_share(len(experts)),
+    )
+    if alone():
+        yield counts
+        return
+    named = {"event": np.array(json.dumps(asdict(event))), "experts": np.array(len(experts))}
+    at_once = np.array([experts_at_once, rows_at_once])
+    drawn = {"counted": counted, "states": states, "actions": actions, "at_once": at_once}
+    from_the_first(named | drawn)
+
+    def ask(still_open: Integers, first: int, last: int) -> Integers:
+        from_the_first({"open": still_open, "steps": np.array([first, last])})
+        return summed(counts(still_open, first, last))
+
+    try:
+        yield ask
+    finally:
+        from_the_first({})
+
+
+def help_release(experts: LoggedExperts) -> None:
+    """Count for a release of the first process, until it ends; call it in every other process.
+
+    `experts` are the same ones in the same order; only this process's share of them is asked.
+
+    Raises:
+        QuorumError: if this is the first process, or the experts are not as many as there.
+    """
+    if is_first():
+        raise QuorumError("the first process releases, so it cannot help: call release there.")
+    told = from_the_first()
+    if len(experts) != told["experts"]:
+        raise QuorumError("the first process has other experts: give the same set to all.")
+    experts_at_once, rows_at_once = told["at_once"].tolist()
+    counts = PrefixCounts(
+        ReleaseEvent(**json.loads(str(told["event"]))),
+        experts,
+        told["counted"],
+        told["states"],
+        told["actions"],
+        experts_at_once=experts_at_once,
+        rows_at_once=rows_at_once,
+        share=own_share(len(experts)),
+    )
+    while asked := from_the_first():
+        first, last = asked["steps"].tolist()
+        summed(counts(asked["open"], first, last))

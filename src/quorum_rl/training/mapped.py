@@ -1,0 +1,140 @@
+"""Logs larger than memory: they stay in their mapped file, and steps are brought what they read.
+
+Who is drawn in a step, and which transitions they show, follows from the run's secret key and the
+step's number, not from what was learned before. So the draws of a whole chunk of steps are made
+first, by the functions that a step itself makes them by, and the host gathers what they name. The
+step draws again, finds the same experts, and reads what was brought for each.
+
+Memory: what a chunk reads, whatever the size of the log; twice, as the next chunk is gathered while
+the devices work on one. Pages of the file that were read are the operating system's to take back.
+"""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.devices import usable_cores
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs import Demonstrations
+from quorum_rl.training.expert_data import Array, ChosenData, chosen_within
+from quorum_rl.training.mechanism import StepShape, experts_at, keys_of, poisson_sample
+from quorum_rl.training.recipe import Run, private_key
+from quorum_rl.types import Transition
+
+DEVIATIONS = 6  # above the mean that there is room for in the beginning; more are made room for
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MappedData:
+    """The transitions of all experts where the log has them. SENSITIVE.
+
+    Shapes: `counts` (experts,), how many transitions each expert has.
+    """
+
+    demonstrations: Demonstrations
+    counts: Array
+
+    def __repr__(self) -> str:
+        return "MappedData(sensitive)"
+
+    def chosen(
+        self, shape: StepShape, runs: Run, wanted: npt.NDArray[np.bool_], done: int, steps: int
+    ) -> ChosenData:
+        """What the `wanted` steps after the first `done` read, padded to `steps` steps.
+
+        Shapes: `wanted` (steps or fewer,); the fields of the result's `transitions`
+        (steps, runs, drawn or more, per_expert, …).
+        """
+        filled = np.zeros(steps, np.bool_)
+        filled[: len(wanted)] = wanted
+        draws = self._draws(shape, runs, filled, done)
+        first = self.demonstrations.expert_transition_offsets
+        runs_count, room = draws.expert.shape[1:]
+        empty = self.demonstrations.transitions(np.zeros(0, np.int64))
+        axes = (steps, runs_count, room, shape.transitions_per_expert)
+        made = Transition(*(np.empty((*axes, *one.shape[1:]), one.dtype) for one in empty))  # type: ignore[arg-type]
+
+        def gather(place: tuple[int, int]) -> None:
+            count = draws.count[place]
+            numbers = first[draws.expert[place][:count], None] + draws.within[place][:count]
+            for field, found in zip(made, self.demonstrations.transitions(numbers), strict=True):
+                field[place][:count] = found
+                field[place][count:] = 0
+
+        places = [(step, run) for step in np.flatnonzero(filled) for run in range(runs_count)]
+        with ThreadPoolExecutor(usable_cores()) as workers:
+            list(workers.map(gather, places))
+        return ChosenData(made, self.counts)
+
+    def _draws(
+        self, shape: StepShape, runs: Run, wanted: npt.NDArray[np.bool_], done: int
+    ) -> "_Draws":
+        """The draws of some steps, with room for all who are drawn in any of them."""
+        experts = len(self.counts)
+        rate = (float(np.max(np.asarray(runs.numbers.last_drawn))) + 1) / 2**32
+        usual = experts * rate + DEVIATIONS * math.sqrt(experts * rate * (1 - rate))
+        room = min(8 * math.ceil((usual + 1) / 8), experts)
+        while True:
+            size = (shape.transitions_per_expert, room)
+            found: _Draws = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done))
+            most = int(found.count.max())
+            if most <= room:
+                return found
+            room = min(8 * math.ceil(most / 8), experts)
+
+
+def mapped_data(demonstrations: Demonstrations) -> MappedData:
+    """Demonstrations as they lie in their file, for training that reads a few at a time.
+
+    Raises:
+        QuorumError: if there is no expert, or one with more transitions than 32 bits can number.
+    """
+    counts = np.diff(demonstrations.expert_transition_offsets)
+    if len(counts) == 0:
+        raise QuorumError("there is no expert to learn from: give demonstrations that hold some.")
+    if counts.max() >= 2**32:
+        raise QuorumError("an expert has 2**32 transitions or more: give fewer of each.")
+    return MappedData(demonstrations, jnp.asarray(counts.astype(np.uint32)))
+
+
+class _Draws(NamedTuple):
+    """Who is drawn, how many they are, and which of their transitions they show.
+
+    Shapes: `count` (steps, runs); `expert` (steps, runs, room); `within` (…, room, per_expert).
+    """
+
+    count: Any
+    expert: Any
+    within: Any
+
+
+@partial(jax.jit, static_argnums=0)
+def _drawn(size: tuple[int, int], counts: Array, runs: Run, wanted: Array, done: Array) -> _Draws:
+    per_expert, room = size
+
+    def one(run: Run, number: Array) -> _Draws:
+        sampling_key, transitions_key, _, _ = keys_of(private_key(run, number))
+        drawn = poisson_sample(sampling_key, len(counts), run.numbers.last_drawn) & (counts > 0)
+        so_far = jnp.cumsum(drawn)
+        experts = experts_at(so_far, jnp.arange(1, room + 1))
+        within = chosen_within(counts[experts], experts, transitions_key, per_expert)
+        return _Draws(so_far[-1], experts, within)
+
+    def step(now: tuple[Array, Array]) -> _Draws:
+        number, is_wanted = now
+        made = jax.eval_shape(lambda: jax.vmap(one, (0, None))(runs, number))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
+        drawn: _Draws = jax.lax.cond(
+            is_wanted, lambda: jax.vmap(one, (0, None))(runs, number), lambda: nothing
+        )
+        return drawn
+
+    every: _Draws = jax.lax.map(step, (done + 1 + jnp.arange(len(wanted)), wanted))
+    return every

@@ -1,0 +1,76 @@
+"""The experts' data spread over all devices: each holds the transitions of its own experts only."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import NamedSharding
+
+from quorum_rl.devices import SPLIT, whole_mesh
+from quorum_rl.logs import Demonstrations
+from quorum_rl.pytree import pytree
+from quorum_rl.training.expert_data import ExpertData, check_numbered
+
+
+@pytree
+class SpreadData:
+    """The transitions of all experts, on all devices, also those of other processes. SENSITIVE.
+
+    Every leaf of `parts` is spread along its first axis: a device's piece of all of them is the
+    `ExpertData` of its own experts. Memory on each is that of all experts over the number of
+    devices, and at most that of one expert more.
+    """
+
+    parts: ExpertData
+
+    def __repr__(self) -> str:
+        return "SpreadData(sensitive)"
+
+
+def spread_data(demonstrations: Demonstrations) -> SpreadData:
+    """The demonstrations on all devices; a process reads only what its own devices hold.
+
+    Raises:
+        QuorumError: if there is no expert, or more transitions on a device than it can number.
+    """
+    everybody = whole_mesh()
+    offsets = demonstrations.expert_transition_offsets
+    edges = even_cuts(offsets, everybody.size)
+    rows = int(np.diff(offsets[edges]).max())
+    check_numbered(demonstrations, rows)
+    most = int(np.diff(edges).max())
+
+    def part(number: int) -> ExpertData:
+        first, end = edges[number], edges[number + 1]
+        steps = np.arange(offsets[first], offsets[end])
+        own = offsets[first : end + 1] - offsets[first]
+        return ExpertData(
+            demonstrations.transitions(np.pad(steps, (0, rows - len(steps)))),
+            np.pad(own, (0, most + 1 - len(own)), mode="edge").astype(np.int32),  # type: ignore[arg-type]
+            np.array([first], np.int32),  # type: ignore[arg-type]
+        )
+
+    own = {number: device for number, device in enumerate(everybody.devices) if _ours(device)}
+    parts = [jax.device_put(part(number), device) for number, device in own.items()]
+
+    def joined(*pieces: jax.Array) -> jax.Array:
+        shape = (everybody.size * len(pieces[0]), *pieces[0].shape[1:])
+        sharding = NamedSharding(everybody, SPLIT)
+        return jax.make_array_from_single_device_arrays(shape, sharding, list(pieces))
+
+    return SpreadData(jax.tree.map(joined, *parts))
+
+
+def _ours(device: jax.Device) -> bool:
+    return bool(device.process_index == jax.process_index())
+
+
+def even_cuts(offsets: npt.NDArray[np.integer[Any]], parts: int) -> npt.NDArray[np.int64]:
+    """Where to cut the row of experts so that parts have nearly the same number of transitions.
+
+    Shapes: `offsets` (experts + 1,); (parts + 1,), part i having the experts from i up to i + 1.
+    """
+    aims = offsets[-1] * np.arange(1, parts) / parts
+    inner = np.searchsorted(offsets, aims)
+    return np.concatenate([[0], inner, [len(offsets) - 1]]).astype(np.int64)

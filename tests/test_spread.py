@@ -1,0 +1,145 @@
+"""Experts on eight devices, and on two processes: the same results as on one device."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from spread_over import EXPERTS, log, population, released, trained_on
+
+from quorum_rl.logs import Demonstrations
+from quorum_rl.training.expert_data import expert_data
+from quorum_rl.training.mapped import mapped_data
+from quorum_rl.training.spread import even_cuts
+
+HERE = Path(__file__).parent
+Found = dict[str, Any]
+
+
+def started(path: Path, devices: int, *process: str) -> "subprocess.Popen[str]":
+    """`spread_over.py` under way, with so many devices."""
+    rooms = [str(HERE / "support"), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "support" / "spread_over.py"), path, str(devices), *process],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(rooms)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def found_by(path: Path, process: "subprocess.Popen[str]") -> Found:
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    with np.load(path) as made:
+        return dict(made)
+
+
+@pytest.fixture(scope="module", name="demonstrations")
+def _demonstrations() -> Demonstrations:
+    made: Demonstrations = log()
+    return made
+
+
+@pytest.fixture(scope="module", name="trained")
+def _trained(demonstrations: Demonstrations) -> Found:
+    return trained_on(expert_data(demonstrations))
+
+
+@pytest.fixture(scope="module", name="eight")
+def _eight(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    path = tmp_path_factory.mktemp("eight") / "found.npz"
+    return found_by(path, started(path, 8))
+
+
+@pytest.fixture(scope="module", name="two")
+def _two(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
+    """What each of two processes found, each with one device."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    paths = [folder / f"{which}.npz" for which in range(2)]
+    under_way = [started(path, 1, str(which), address) for which, path in enumerate(paths)]
+    try:
+        return [found_by(*one) for one in zip(paths, under_way, strict=True)]
+    finally:
+        for process in under_way:
+            process.kill()  # if one failed, the other waits for it
+
+
+def same_parameters(found: Found, expected: Found) -> None:
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-4, atol=2e-6)
+
+
+def test_private_steps_on_eight_devices_are_those_on_one(eight: Found, trained: Found) -> None:
+    same_parameters(eight, trained)
+
+
+def test_each_of_eight_devices_holds_an_eighth_and_at_most_one_expert_more(
+    eight: Found, demonstrations: Demonstrations
+) -> None:
+    largest = np.diff(demonstrations.expert_transition_offsets).max()
+    assert len(eight["held"]) == 8
+    assert eight["held"].max() <= demonstrations.transition_count / 8 + largest
+
+
+def test_two_processes_take_the_first_ones_steps(two: list[Found], trained: Found) -> None:
+    """Each has a secret key of its own; if noise were drawn twice, or by the other, this fails."""
+    for found in two:
+        same_parameters(found, trained)
+    for name in trained:
+        np.testing.assert_array_equal(two[0][name], two[1][name])
+
+
+def test_processes_do_not_train_each_by_itself(two: list[Found]) -> None:
+    for found in two:
+        assert "as many trainings" in str(found["refused"])
+
+
+def test_counts_and_what_is_released_are_the_same_to_the_bit(
+    eight: Found, two: list[Found]
+) -> None:
+    expected = released(helps=False)
+    assert 0 < expected["lengths"].sum() < 9 * 12
+    for found in (eight, two[0]):
+        np.testing.assert_array_equal(found["counts"], expected["counts"])
+        np.testing.assert_array_equal(found["lengths"], expected["lengths"])
+    assert "counts" not in two[1]
+
+
+def test_two_processes_train_and_log_the_same_experts_as_one(two: list[Found]) -> None:
+    expected = population()
+    for found in two:
+        np.testing.assert_array_equal(found["agents"], expected["agents"])
+        np.testing.assert_array_equal(found["chosen"], expected["chosen"])
+        np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(found["actions"], expected["actions"])
+        np.testing.assert_allclose(
+            found["observations"], expected["observations"], rtol=1e-5, atol=1e-6
+        )
+    assert two[0]["identity"] == two[1]["identity"]
+
+
+def test_a_log_that_stays_in_its_file_gives_the_same_bits(
+    demonstrations: Demonstrations, trained: Found
+) -> None:
+    found = trained_on(mapped_data(demonstrations))
+    for name, leaf in trained.items():
+        np.testing.assert_array_equal(found[name], leaf)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, EXPERTS, 40])
+def test_cuts_share_out_every_expert_once_and_transitions_evenly(
+    parts: int, demonstrations: Demonstrations
+) -> None:
+    offsets = demonstrations.expert_transition_offsets
+    edges = even_cuts(offsets, parts)
+    assert (edges[0], edges[-1], len(edges)) == (0, EXPERTS, parts + 1)
+    assert (np.diff(edges) >= 0).all()
+    held = np.diff(offsets[edges])
+    assert held.max() <= offsets[-1] / parts + np.diff(offsets).max()
