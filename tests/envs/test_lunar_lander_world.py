@@ -118,7 +118,8 @@ def test_states_and_episodes_are_drawn_with_the_lander_in_view(reset: Any, flown
     episode = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     over_ground = draw_episode(WORLD, episode, HOVER, state=begun)
     (ground,) = over_ground.axes[0].collections
-    assert set(np.asarray(begun.ground)) <= set(ground.get_paths()[0].vertices[:, 1])
+    drawn = np.asarray(ground.get_paths()[0].vertices)[:, 1]
+    assert set(np.asarray(begun.ground)) <= set(drawn)
     assert not draw_episode(WORLD, episode, HOVER).axes[0].collections  # nobody saw it
     for figure in (draw_state(WORLD, begun, HOVER), over_ground):
         axes = figure.axes[0]
