@@ -50,13 +50,12 @@ def test_the_papers_method_is_evaluated_ten_times_and_averaged(study: Study) -> 
     (policies,) = study.trained([plan])
     assert len(policies) == 10
     assert not same(policies[0], policies[-1])
-    ((returns, scores),) = study.judged(LEARNER, [policies], episodes=3)
-    assert returns.shape == (2, 30)
-    (last_returns, _), (first_returns, _) = study.judged(
-        LEARNER, [policies[-1:], policies[:1]], episodes=3
+    (returns, scores), (last, _), (first, _) = study.judged(
+        LEARNER, [policies, policies[-1:], policies[:1]], episodes=3
     )
-    np.testing.assert_array_equal(last_returns, returns[:, -3:])
-    np.testing.assert_array_equal(first_returns, returns[:, :3])
+    assert returns.shape == (2, 30)
+    np.testing.assert_array_equal(last, returns[:, -3:])
+    np.testing.assert_array_equal(first, returns[:, :3])
     world = study.world.facts
     np.testing.assert_allclose(scores, [world.normalised(mean) for mean in returns.mean(axis=1)])
 

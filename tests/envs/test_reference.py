@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.envs import AnyWorld, get_world, uniform_policy, with_params, world_names
+from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.reference import (
     Network,
     episode_returns,
@@ -68,7 +69,8 @@ def test_the_acrobot_reference_earns_the_stated_return() -> None:
 
 
 def test_the_lunar_lander_reference_lands() -> None:
-    world = get_world("LunarLander")
+    # Without impacts: half as much to compile, and the reference seldom lands so hard.
+    world = LunarLander(impact_passes=0)
     returns = returns_of(world, reference=True, episodes=100)
     error = np.hypot(returns.std() / np.sqrt(100), 0.36)
     assert abs(returns.mean() - world.facts.reference_return) < ERRORS * error
