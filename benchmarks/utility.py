@@ -23,11 +23,10 @@ prepare()
 from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.experiments import Method, Outcome, compare  # noqa: E402
 from quorum_rl.experiments.comparison import ends  # noqa: E402
-from quorum_rl.experiments.paper.population import some_of  # noqa: E402
-from quorum_rl.experts import Population, load_population, smoothed  # noqa: E402
+from quorum_rl.experiments.paper.population import acted, some_of  # noqa: E402
+from quorum_rl.experts import Population, load_population  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.learners import get_learner  # noqa: E402
-from quorum_rl.logs import collect  # noqa: E402
 
 FLOOR = 0.02
 BEGUN = time.perf_counter()
@@ -74,13 +73,7 @@ def compared(population: Population, given: argparse.Namespace) -> list[dict[str
     """Every method at every ε for one number of experts."""
     world = world_of(population, None)
     count = len(population)
-    log, experts = collect(
-        smoothed(population, FLOOR),
-        world,
-        trajectories=given.trajectories,
-        minimum_experts=count - 1,
-        seed=0,
-    )
+    log, experts = acted(population, world, FLOOR, given.trajectories, seed=0)
     say(f"{count} experts of {world.name}, {log.transition_count} transitions")
     learner = get_learner(given.learner, hidden_sizes=tuple(given.hidden))
     settings = FitSettings(**json.loads(given.settings))

@@ -14,7 +14,6 @@ import pytest
 from quorum_rl.envs import AnyWorld, Step, get_world, uniform_policy, world_names
 from quorum_rl.envs.cartpole import CartPole, CartPoleParams, CartPoleState
 from quorum_rl.envs.conformance import check_world
-from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.reference import episode_returns
 from quorum_rl.errors import QuorumError
 
@@ -50,14 +49,11 @@ def test_the_example_states_its_reference_return(shop: AnyWorld) -> None:
     assert abs(returns.mean() - shop.facts.reference_return) < error
 
 
-@pytest.mark.parametrize("name", world_names())
+# LunarLander compiles for half a minute here; Gymnasium's check in test_gymnasium_bridge.py and
+# the roll-outs of test_lunar_lander_world.py look at it.
+@pytest.mark.parametrize("name", sorted({*world_names()} - {"LunarLander"}))
 def test_the_worlds_that_come_along_keep_the_protocol(name: str) -> None:
-    world = get_world(name)
-    if name == "LunarLander":
-        world = LunarLander(
-            impact_passes=0
-        )  # half as much to compile, and nothing else is left out
-    check_world(world)
+    check_world(get_world(name))
 
 
 # Each of the following worlds breaks one rule.

@@ -17,18 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.audit.bounds import Floats, proportion_bounds
-from quorum_rl.audit.releases import research_ledger
 from quorum_rl.audit.trainings import stacked_runs
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import joined
+from quorum_rl.experiments.study import joined, research_ledger, with_room
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
 from quorum_rl.learners import DenseLearner
 from quorum_rl.learners.learner import outputs_of
 from quorum_rl.logs import Demonstrations
 from quorum_rl.release import release_and_keep
-from quorum_rl.training.expert_data import ExpertData, expert_data
+from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Released, Transition
@@ -159,7 +158,7 @@ def play(
             entropy = SeededEntropy(seed)
             outcome = release_and_keep(experts, own, plan.release, ledger, entropy=entropy)
         own, released = outcome.remaining, outcome.released
-    private = _padded(expert_data(own), log.transition_count)
+    private = with_room(expert_data(own), log.transition_count)
     plain, part, plain_steps = None, (0, 0), 0
     if plan.settings.method == "non-private":
         plain, part, plain_steps = private.transitions, (0, own.transition_count), plan.plain_steps
@@ -258,15 +257,3 @@ def _against_shadows(scores: Floats, part: Flags) -> tuple[Floats, Flags]:
 
 def _chunks(count: int) -> list[tuple[int, int]]:
     return [(first, min(first + AT_ONCE, count)) for first in range(0, count, AT_ONCE)]
-
-
-def _padded(data: ExpertData, count: int) -> ExpertData:
-    """With zeros behind, so that games with other experts are the same program."""
-    missing = count - len(data.transitions.reward)
-    return replace(
-        data,
-        transitions=jax.tree.map(
-            lambda leaf: jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)),
-            data.transitions,
-        ),
-    )

@@ -15,7 +15,7 @@ import numpy as np
 from quorum_rl.audit.bounds import Floats, lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import ACTIONS, ALL, Finding, found
-from quorum_rl.audit.releases import Progress, research_ledger, run_seeds
+from quorum_rl.audit.releases import run_seeds
 from quorum_rl.audit.trainings import (
     PUBLIC_SEED,
     public_words,
@@ -26,7 +26,7 @@ from quorum_rl.audit.trainings import (
 from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import joined
+from quorum_rl.experiments.study import Progress, joined, research_ledger
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
 from quorum_rl.learners import Cql
 from quorum_rl.privacy import total_epsilon

@@ -1,11 +1,7 @@
 """Audits of the release alone: the product's own release, run many times on a chain."""
 
 import math
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,11 +9,10 @@ import numpy as np
 from quorum_rl.audit.bounds import lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import RELEASED, Finding, found
-from quorum_rl.budget import Ledger, SeededEntropy
+from quorum_rl.budget import SeededEntropy
+from quorum_rl.experiments.study import research_ledger
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
 from quorum_rl.release import release
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -131,13 +126,3 @@ def run_seeds(seed: int, present: bool, runs: int) -> range:
     """Seeds for runs, different for every seed of an audit, with the canary and without."""
     first = (2 * seed + present) * 10**9
     return range(first, first + runs)
-
-
-@contextmanager
-def research_ledger() -> Iterator[Ledger]:
-    """A ledger for synthetic experts, which is thrown away."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "research.jsonl"
-        Ledger.create(path, epsilon=None, delta=None, kind="research")
-        with Ledger.open(path) as ledger:
-            yield ledger

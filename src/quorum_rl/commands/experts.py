@@ -154,9 +154,10 @@ class Returns:
         begin_diagnostics("the returns of single experts", accepted, self.picture, self.seed)
         import numpy as np
 
-        from quorum_rl.commands.training import default_returns, world_of
+        from quorum_rl.commands.training import world_of
         from quorum_rl.envs import with_params
         from quorum_rl.experts import load_population
+        from quorum_rl.experts.evaluation import default_returns
 
         population = load_population(self.file)
         world = world_of(population, self.world)

@@ -13,9 +13,11 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
 
 if TYPE_CHECKING:
-    from quorum_rl.experiments import Comparison, Study
+    from collections.abc import Callable
+
+    from quorum_rl.experiments import Comparison, Method, Study
     from quorum_rl.experiments.paper import Result
-    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.experts import LoggedExperts, Population
     from quorum_rl.logs import Demonstrations
 
 # The first three make the main comparison; the others are asked for by name.
@@ -129,14 +131,14 @@ class Paper:
         ).run()
 
     def _demonstrations(self) -> None:
+        from quorum_rl.envs import get_world
         from quorum_rl.experiments.paper.population import described
         from quorum_rl.logs import save_demonstrations
 
         result = self._result("experts", trajectories=TRAJECTORIES, p_min=FLOOR)
-        population = self._population()
-        log, experts, found = described(
-            population,
-            self.world,
+        log, found = described(
+            self._population(),
+            get_world(self.world),
             floor=FLOOR,
             trajectories=TRAJECTORIES,
             episodes=RETURN_EPISODES,
@@ -144,119 +146,116 @@ class Paper:
             seed=self.expert_seed,
         )
         save_demonstrations(log, self._log_file)
-        del experts
         console().print(str(result.save(self.results, found)))
 
-    def _population(self) -> Any:
+    def _population(self) -> "Population":
         from quorum_rl.experts import load_population
 
+        self._check_experts()
+        return load_population(self._expert_file)
+
+    def _check_experts(self) -> None:
         if not self._expert_file.exists():
             raise QuorumError(f"{str(self._expert_file)!r} is not there: run --stage experts.")
-        return load_population(self._expert_file)
 
     def _study(self) -> "Study":
         """The experts and their log, as an earlier stage left them."""
-        from quorum_rl.envs import get_world
-        from quorum_rl.experiments import Study
-
-        log, experts = self._logged()
-        seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return Study(experts, log, get_world(self.world), 1 / log.expert_count, seeds)
-
-    def _logged(self) -> "tuple[Demonstrations, LoggedExperts]":
         from quorum_rl.commands.expert_files import experts_from
         from quorum_rl.logs import open_demonstrations
 
         if not self._log_file.exists():
             raise QuorumError(f"{str(self._log_file)!r} is not there: run --stage demonstrations.")
-        self._population()
+        self._check_experts()
         log = open_demonstrations(self._log_file)
-        return log, experts_from(self._expert_file, log)
+        return self._study_of(log, experts_from(self._expert_file, log))
+
+    def _study_of(self, log: "Demonstrations", experts: "LoggedExperts") -> "Study":
+        from quorum_rl.envs import get_world
+        from quorum_rl.experiments import Study
+
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        return Study(experts, log, get_world(self.world), 1 / log.expert_count, seeds)
+
+    @property
+    def _ours(self) -> FitSettings:
+        return FitSettings(**asdict(self.settings))
 
     def _comparison(self) -> None:
-        from quorum_rl.experiments.paper import main_columns
-
-        settings = FitSettings(**asdict(self.settings))
-        study = self._study()
-        for learner in self.learners:
-            methods = main_columns(self.epsilons, settings)
-            self._compared("comparison", study, learner, methods, settings=asdict(settings))
-
-    def _published(self) -> None:
-        from quorum_rl.experiments.paper import best_settings, published_column
-
-        study = self._study()
-        for learner in self.learners:
-            best = best_settings(self.world, learner)
-            methods = [published_column(setting, self.steps) for setting in best]
-            self._compared("published", study, learner, methods, steps=self.steps)
-
-    def _ablation(self) -> None:
-        from quorum_rl.experiments.paper import ablation_columns
-
-        steps, settings = self.steps or SHORT_STEPS, FitSettings(**asdict(self.settings))
-        study = self._study()
-        for learner in self.learners:
-            methods = ablation_columns(self.world, learner, steps, settings)
-            self._compared("ablation", study, learner, methods, steps=steps)
-
-    def _grid(self) -> None:
-        from quorum_rl.experiments.paper import grid_columns
-
-        steps, study = self.steps or SHORT_STEPS, self._study()
-        for learner in self.learners:
-            methods = grid_columns(self.world, learner, steps)
-            self._compared("grid", study, learner, methods, steps=steps)
+        self._main_comparison("comparison", self._study())
 
     def _counts(self) -> None:
         """Fewer experts, spread evenly over all of them, with demonstrations of their own."""
         from quorum_rl.envs import get_world
-        from quorum_rl.experiments import Study
-        from quorum_rl.experiments.paper import main_columns
         from quorum_rl.experiments.paper.population import acted, some_of
 
-        settings, world, everyone = (
-            FitSettings(**asdict(self.settings)),
-            self.world,
-            self._population(),
-        )
-        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        world, everyone = get_world(self.world), self._population()
         for count in (count for count in COUNTS if count < len(everyone)):
-            log, experts = acted(
-                some_of(everyone, count), world, FLOOR, TRAJECTORIES, self.expert_seed
-            )
-            study = Study(experts, log, get_world(world), 1 / count, seeds)
-            for learner in self.learners:
-                methods = main_columns(self.epsilons, settings)
-                self._compared(
-                    f"{count}-experts", study, learner, methods, settings=asdict(settings)
-                )
+            some = some_of(everyone, count)
+            study = self._study_of(*acted(some, world, FLOOR, TRAJECTORIES, self.expert_seed))
+            self._main_comparison(f"{count}-experts", study)
+
+    def _main_comparison(self, stage: str, study: "Study") -> None:
+        from quorum_rl.experiments.paper import main_columns
+
+        methods = main_columns(self.epsilons, self._ours)
+        self._compared(stage, study, lambda _: methods, settings=asdict(self._ours))
+
+    def _published(self) -> None:
+        from quorum_rl.experiments.paper import best_settings, published_column
+
+        def methods(learner: str) -> "list[Method]":
+            best = best_settings(self.world, learner)
+            return [published_column(setting, self.steps) for setting in best]
+
+        self._compared("published", self._study(), methods, steps=self.steps)
+
+    def _ablation(self) -> None:
+        from quorum_rl.experiments.paper import ablation_columns
+
+        steps = self.steps or SHORT_STEPS
+
+        def methods(learner: str) -> "list[Method]":
+            return ablation_columns(self.world, learner, steps, self._ours)
+
+        self._compared("ablation", self._study(), methods, steps=steps)
+
+    def _grid(self) -> None:
+        from quorum_rl.experiments.paper import grid_columns
+
+        steps = self.steps or SHORT_STEPS
+
+        def methods(learner: str) -> "list[Method]":
+            return grid_columns(self.world, learner, steps)
+
+        self._compared("grid", self._study(), methods, steps=steps)
 
     def _compared(
-        self, stage: str, study: "Study", learner: str, methods: Any, **configuration: Any
+        self,
+        stage: str,
+        study: "Study",
+        methods: "Callable[[str], list[Method]]",
+        **configuration: Any,
     ) -> None:
+        """Compare the methods of every learner, and write down what was found."""
         from quorum_rl.experiments import compared
         from quorum_rl.experiments.paper import learner_of
 
-        learning = learner_of(self.world, learner, self.reward_scale)
-        result = self._result(
-            f"{learner}-{stage}",
-            learner=learner,
-            learner_settings=repr(learning),
-            seeds=list(study.seeds),
-            episodes=self.episodes,
-            **configuration,
-        )
-        with timed_bar(console(), f"{learner}, steps") as update:
-            found = compared(
-                study,
-                learning,
-                methods,
+        for name in self.learners:
+            learner = learner_of(self.world, name, self.reward_scale)
+            result = self._result(
+                f"{name}-{stage}",
+                learner=name,
+                learner_settings=repr(learner),
+                seeds=list(study.seeds),
                 episodes=self.episodes,
-                progress=update,
+                **configuration,
             )
-        _show(found)
-        console().print(str(result.save(self.results, found.to_json())))
+            with timed_bar(console(), f"{name}, steps") as update:
+                found = compared(
+                    study, learner, methods(name), episodes=self.episodes, progress=update
+                )
+            _show(found)
+            console().print(str(result.save(self.results, found.to_json())))
 
 
 def _show(comparison: "Comparison") -> None:

@@ -17,7 +17,6 @@ from quorum_rl.commands.output import console, stoppable
 from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.experts import Population, save_population
-from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
 from quorum_rl.experts.ppo.presets import Preset, agents_per_wave
@@ -133,18 +132,6 @@ def world_of(population: Population, named: str | None) -> AnyWorld:
             "worlds: if you trust that file, name it with --world path/to/file.py:NAME."
         )
     return get_world(trained_on)
-
-
-def default_returns(
-    population: Population, world: AnyWorld, params: Any, *, episodes: int, p_min: float, seed: int
-) -> npt.NDArray[np.float32]:
-    """Each expert's mean return in one common world, smoothed to the floor `p_min`."""
-    same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
-    found = population_returns(
-        world, population.network, same, episodes=episodes, p_min=p_min, seed=seed
-    )
-    means: npt.NDArray[np.float32] = found.mean(axis=1)
-    return means
 
 
 class _Bar(Progress):

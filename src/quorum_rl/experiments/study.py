@@ -6,8 +6,9 @@ programs that differ in nothing else are compiled once.
 """
 
 import tempfile
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ EVALUATION_SEED: Final = 0
 SCHEDULE_SEED: Final = 0
 
 Progress = Callable[[int, int], None]
-"""Told how many steps of all trainings are done, and how many there are."""
+"""Told how much is done, usually steps of all trainings, and how much there is."""
 
 Policies = list[Any]
 """Trained parameters, once for each evaluation; every leaf has a first axis of seeds."""
@@ -95,14 +96,11 @@ class Study:
         key = repr(plan)
         if key not in self._releases:
             assert self.experts is not None  # or nothing would have been planned to be released
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "research.jsonl"
-                Ledger.create(path, epsilon=None, delta=delta, kind="research")
-                with Ledger.open(path) as ledger:
-                    self._releases[key] = [
-                        release(self.experts, self.log, plan, ledger, entropy=SeededEntropy(seed))
-                        for seed in self.seeds
-                    ]
+            with research_ledger(delta) as ledger:
+                self._releases[key] = [
+                    release(self.experts, self.log, plan, ledger, entropy=SeededEntropy(seed))
+                    for seed in self.seeds
+                ]
         return self._releases[key]
 
     def use_release(self, plan: ReleasePlan, released: Released) -> None:
@@ -199,11 +197,7 @@ class Study:
             log = self.log
             if pool_size:
                 log = split_release_pool(log, per_expert=pool_size).training
-            found = expert_data(log)
-            missing = self.log.transition_count - log.transition_count
-            self._data[pool_size] = ExpertData(
-                jax.tree.map(lambda leaf: _longer(leaf, missing), found.transitions), found.offsets
-            )
+            self._data[pool_size] = with_room(expert_data(log), self.log.transition_count)
         return self._data[pool_size]
 
     def judged(
@@ -245,13 +239,27 @@ def joined(parts: Sequence[Released]) -> tuple[Transition, list[tuple[int, int]]
     """
     sizes = np.array([int(part.offsets[-1]) for part in parts])
     after = np.cumsum(sizes)
-    missing = (1 << int(after[-1] - 1).bit_length()) - int(after[-1]) if after[-1] else 0
+    room = 1 << int(after[-1] - 1).bit_length() if after[-1] else 0
     columns = zip(*(part.transitions for part in parts), strict=True)
-    whole = Transition(
-        *(_longer(jnp.asarray(np.concatenate(list(column))), missing) for column in columns)
-    )
+    whole = Transition(*(_longer(jnp.asarray(np.concatenate(list(one))), room) for one in columns))
     return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
 
 
-def _longer(leaf: jax.Array, missing: int) -> jax.Array:
-    return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
+def with_room(data: ExpertData, count: int) -> ExpertData:
+    """The same experts with zeros behind, up to `count` transitions: fewer are the same program."""
+    longer = jax.tree.map(lambda leaf: _longer(leaf, count), data.transitions)
+    return replace(data, transitions=longer)
+
+
+def _longer(leaf: jax.Array, count: int) -> jax.Array:
+    return jnp.pad(leaf, [(0, count - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+
+
+@contextmanager
+def research_ledger(delta: float | None = None) -> Iterator[Ledger]:
+    """A ledger for synthetic experts, which is thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "research.jsonl"
+        Ledger.create(path, epsilon=None, delta=delta, kind="research")
+        with Ledger.open(path) as ledger:
+            yield ledger

@@ -13,6 +13,7 @@ from quorum_rl.envs import AnyWorld, advance, start
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import checked_floor
 from quorum_rl.experts.networks import Array, Network, apply_network
+from quorum_rl.experts.population import Population
 from quorum_rl.experts.smoothing import near_greedy
 
 
@@ -45,6 +46,18 @@ def population_returns(
     key = jax.random.key(seed)
     found = _compiled(world, episodes, steps, p_min)(*every, key)
     return np.asarray(found)[:experts]
+
+
+def default_returns(
+    population: Population, world: AnyWorld, params: Any, *, episodes: int, p_min: float, seed: int
+) -> npt.NDArray[np.float32]:
+    """Each expert's mean return in one common world, smoothed to the floor `p_min`."""
+    same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
+    found = population_returns(
+        world, population.network, same, episodes=episodes, p_min=p_min, seed=seed
+    )
+    means: npt.NDArray[np.float32] = found.mean(axis=1)
+    return means
 
 
 @lru_cache(maxsize=16)

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from quorum_rl.envs import get_world
+from quorum_rl.envs import AnyWorld
 from quorum_rl.experts import LoggedExperts, Population, smoothed
-from quorum_rl.experts.evaluation import population_returns
+from quorum_rl.experts.evaluation import default_returns
 from quorum_rl.logs import Demonstrations, collect
 from quorum_rl.logs.agreement import agreement_curve
 
@@ -19,29 +19,26 @@ LONGEST_PREFIX = 100  # of a curve that is written down
 
 def described(
     population: Population,
-    world_name: str,
+    world: AnyWorld,
     *,
     floor: float,
     trajectories: int,
     episodes: int,
     curve_trajectories: int,
     seed: int,
-) -> tuple[Demonstrations, LoggedExperts, dict[str, Any]]:
+) -> tuple[Demonstrations, dict[str, Any]]:
     """What the smoothed experts do in the default world, and what can be said of them.
 
     Not private: for synthetic experts.
     """
-    world, count = get_world(world_name), len(population)
-    default = world.default_params()
-    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count,)), default)
-    returns = population_returns(
-        world, population.network, everyone, episodes=episodes, p_min=floor, seed=seed
-    ).mean(axis=1)
-    log, experts = acted(population, world_name, floor, trajectories, seed)
+    returns = default_returns(
+        population, world, world.default_params(), episodes=episodes, p_min=floor, seed=seed
+    )
+    log, experts = acted(population, world, floor, trajectories, seed)
     curve = agreement_curve(experts, log, trajectories=curve_trajectories, seed=seed)
     heights, edges = np.histogram(returns, bins=BINS)
     found = {
-        "experts": count,
+        "experts": len(population),
         "transitions": log.transition_count,
         "mean_return": float(returns.mean()),
         "return_quantiles": dict(
@@ -53,16 +50,16 @@ def described(
             "trajectories": curve.trajectories[:LONGEST_PREFIX].tolist(),
         },
     }
-    return log, experts, found
+    return log, found
 
 
 def acted(
-    population: Population, world_name: str, floor: float, trajectories: int, seed: int
+    population: Population, world: AnyWorld, floor: float, trajectories: int, seed: int
 ) -> tuple[Demonstrations, LoggedExperts]:
     """What the smoothed experts do in the default world."""
     return collect(
         smoothed(population, floor),
-        get_world(world_name),
+        world,
         trajectories=trajectories,
         minimum_experts=len(population) - 1,
         seed=seed,

@@ -23,7 +23,6 @@ class Result:
 
     def save(self, folder: Path, found: dict[str, Any]) -> Path:
         """Write what was `found` with its provenance; returns the file."""
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.world.lower()}-{self.stage}.json"
         facts = {
             "world": self.world,
