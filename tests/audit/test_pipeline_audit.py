@@ -30,7 +30,7 @@ from quorum_rl.fit.run import _configuration
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.release import read_released
 
-RUNS = 400  # always, so that programs are compiled once
+RUNS = 200  # always, so that programs are compiled once
 FULL, EMPTY = 0, 20  # seeds of fits that release something, and nothing
 
 
