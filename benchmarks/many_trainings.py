@@ -47,7 +47,7 @@ def steps_per_second(
 ) -> float:
     """The steps of all runs together in a second, compilation left out."""
     recipe = Recipe(
-        learner=get_learner(name),
+        learner=get_learner(name, hidden_sizes=(256, 256)),
         private_shape=None if step is None else step.shape,
         batch_size=256,
         averaging=0.995,

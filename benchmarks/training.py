@@ -46,7 +46,7 @@ STEPS = 20  # in one measurement
 TORCH_STEPS = 10
 PRIVATE_BAR, OPACUS_BAR = 1.5, 8.0
 D3RLPY_BARS = {"cql": 6.0, "bcq": 4.0}
-D3RLPY_BATCH, OPACUS_EXPERTS = 128, 256
+D3RLPY_BATCH, OPACUS_EXPERTS, HIDDEN = 128, 256, (256, 256)
 SHAPES = ((128, 1), (256, 1), (512, 1), (64, 16))  # experts drawn, transitions of each
 
 Clock = Callable[[], float]  # seconds of one step
@@ -179,7 +179,7 @@ def torch_beside(python: Path) -> AbstractContextManager[Beside]:
 def our_contests(data: ExpertData) -> list[Contest]:
     made = []
     for name in ("cql", "bcq"):
-        learner = get_learner(name)
+        learner = get_learner(name, hidden_sizes=HIDDEN)
         for experts, each in SHAPES:
             made.append(
                 Contest(
@@ -192,7 +192,7 @@ def our_contests(data: ExpertData) -> list[Contest]:
                 )
             )
     for experts, each in ((256, 1), (64, 16)):
-        made += clipping_contests(get_learner("cql"), data, experts, each)
+        made += clipping_contests(get_learner("cql", hidden_sizes=HIDDEN), data, experts, each)
     return made
 
 
@@ -201,11 +201,11 @@ def torch_contests(data: ExpertData, torch: Beside, measures: list[str]) -> list
     for name, bar in D3RLPY_BARS.items():
         for theirs, needed in ((f"d3rlpy-{name}", bar), (f"d3rlpy-{name}-update", None)):
             if theirs in measures:
-                ours = plain_clock(get_learner(name), data, D3RLPY_BATCH)
+                ours = plain_clock(get_learner(name, hidden_sizes=HIDDEN), data, D3RLPY_BATCH)
                 what = f"plain step, {name}, {D3RLPY_BATCH}"
                 made.append(Contest(what, theirs, ours, torch_clock(torch, theirs), needed))
     if "opacus" in measures:
-        ours = private_clock(get_learner("cql"), data, OPACUS_EXPERTS, 1)
+        ours = private_clock(get_learner("cql", hidden_sizes=HIDDEN), data, OPACUS_EXPERTS, 1)
         what = f"private step, cql, {OPACUS_EXPERTS} × 1"
         made.append(Contest(what, "opacus", ours, torch_clock(torch, "opacus"), OPACUS_BAR))
     return made

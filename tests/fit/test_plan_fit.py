@@ -18,7 +18,7 @@ from quorum_rl.privacy.calibration import noise_multiplier_for
 from quorum_rl.training.gaussian import _normal
 
 SMALL = get_learner("cql", hidden_sizes=(8,))
-LARGE = get_learner("cql")
+LARGE = get_learner("cql", hidden_sizes=(256, 256))
 DECLARED = Declared(2, 4, 10, p_min=0.1, minimum_experts=2000)
 EPSILON, DELTA = 4.0, 1e-5
 FEW = FitSettings(iterations=16)  # a given number of iterations is planned quickly
@@ -173,6 +173,32 @@ def test_where_private_steps_would_be_noise_the_release_gets_everything_and_a_no
     assert note in plan.describe()
     assert 0.99 * EPSILON < total_epsilon(plan.events, DELTA) <= EPSILON
     assert both.private is not None  # the small net with more experts does train privately
+
+
+def test_private_steps_have_the_rate_that_suits_their_noise_and_number(both: FitPlan) -> None:
+    """16 · √(noise of the mean / steps): with four times the steps half the rate, though each of
+    them has twice the noise; with a quarter of the experts twice the rate."""
+    alone = replace(FEW, method="dp-sgd")
+    plan = planned(alone)
+    longer = planned(replace(alone, private_steps=4 * 8000))
+    fewer = planned(alone, replace(DECLARED, minimum_experts=500))
+    assert plan.private is not None
+    noise = plan.private.noise_multiplier / plan.private.expected_batch
+    expected = 16 * (noise / 8000**0.5 / 8000) ** 0.5
+    assert plan.private_learning_rate == pytest.approx(expected)
+    assert longer.private_learning_rate == pytest.approx(expected / 2, rel=0.01)
+    assert fewer.private_learning_rate == pytest.approx(2 * expected)
+    assert f"learning rate {both.private_learning_rate:.2g}" in both.describe()
+
+
+def test_a_rate_that_is_given_is_taken_and_mode_paper_has_one_for_all_steps() -> None:
+    asked = replace(FEW, private_learning_rate=0.5)
+    assert planned(asked).private_learning_rate == 0.5
+    published = FitSettings(mode="paper", private_steps=500, learning_rate=3e-4)
+    assert planned(published).private_learning_rate == 3e-4
+    with pytest.raises(QuorumError, match="private_learning_rate is open, and the optimiser 'sgd'"):
+        planned(replace(FEW, optimiser="sgd"))
+    assert planned(replace(asked, optimiser="sgd")).private_learning_rate == 0.5
 
 
 def test_where_too_little_would_be_released_every_step_is_private_and_a_note_says_so() -> None:

@@ -33,7 +33,7 @@ SETTINGS_IN_WORDS: Final = {
     "clip_norm": "What an expert's gradient is clipped to.",
     "normalised": "Scale every expert's gradient to the clip norm, small ones too.",
     "learning_rate": "Of steps without noise.",
-    "private_learning_rate": "Of private steps.",
+    "private_learning_rate": "Of private steps; chosen for their noise unless given.",
     "falling_rates": "Let both learning rates fall to zero over the training.",
     "batch_size": "Released transitions in a step without noise.",
     "optimiser": "How gradients become steps.",

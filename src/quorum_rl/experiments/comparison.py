@@ -5,7 +5,7 @@ ledger that is thrown away, and the non-private method sees the logs as they are
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from quorum_rl.envs import AnyWorld
@@ -16,16 +16,21 @@ from quorum_rl.experiments.study import Progress, Study
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.learners import Learner
+from quorum_rl.learners.learner import DenseLearner
 from quorum_rl.logs import Demonstrations
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One way to learn from the logs; without privacy if `epsilon` is None."""
+    """One way to learn from the logs; without privacy if `epsilon` is None.
+
+    `hidden_sizes` are those of its networks, where they are not the comparison's.
+    """
 
     name: str
     settings: FitSettings
     epsilon: float | None = None
+    hidden_sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) != (self.settings.method == "non-private"):
@@ -95,8 +100,8 @@ class Comparison:
         }
 
     def _facts_of(self, outcome: Outcome) -> dict[str, Any]:
-        summary, method, private = outcome.summary, outcome.method, outcome.plan.private
-        noise = None if private is None else private.noise_multiplier
+        summary, method, plan = outcome.summary, outcome.method, outcome.plan
+        private = plan.private
         usual = asdict(FitSettings())
         return {
             "name": method.name,
@@ -108,15 +113,17 @@ class Comparison:
             "mean_return": float(outcome.returns.mean()),
             "returns": outcome.returns.mean(axis=1).tolist(),
             "released": list(outcome.released),
-            "private_steps": outcome.plan.private_steps,
-            "plain_steps": outcome.plan.plain_steps,
-            "noise_multiplier": noise,
+            "private_steps": plan.private_steps,
+            "plain_steps": plan.plain_steps,
+            "noise_multiplier": None if private is None else private.noise_multiplier,
+            "private_learning_rate": None if private is None else plan.private_learning_rate,
+            "learner": repr(plan.learner),
             "settings": {
                 name: value
                 for name, value in asdict(method.settings).items()
                 if value != usual[name]
             },
-            "note": "; ".join(outcome.plan.notes),
+            "note": "; ".join(plan.notes),
         }
 
 
@@ -163,17 +170,30 @@ def compared(
     infeasible: list[Infeasible] = []
     for method in methods:
         try:
-            plan = study.planned(learner, method.settings, method.epsilon)
+            plan = study.planned(_own(learner, method), method.settings, method.epsilon)
             study.check_releases(plan)
             plans[method] = plan
         except QuorumError as error:
             infeasible.append(Infeasible(method, str(error)))
     policies = study.trained(list(plans.values()), progress)
-    outcomes = []
-    if plans:
-        judged = study.judged(learner, policies, episodes)
-        for (method, plan), (returns, scores) in zip(plans.items(), judged, strict=True):
-            outcomes.append(Outcome(method, plan, returns, scores, study.released_by(plan)))
+    learners = [plan.learner for plan in plans.values()]
+    outcomes = [
+        Outcome(method, plan, returns, scores, study.released_by(plan))
+        for (method, plan), (returns, scores) in zip(
+            plans.items(), study.judged(learners, policies, episodes), strict=True
+        )
+    ]
     return Comparison(
         study.world, study.log.expert_count, study.delta, tuple(outcomes), tuple(infeasible)
     )
+
+
+def _own(learner: Learner, method: Method) -> Learner:
+    """The learner with the method's networks."""
+    if method.hidden_sizes is None:
+        return learner
+    if not isinstance(learner, DenseLearner):
+        raise QuorumError(
+            f"{method.name!r} has networks of its own, and {learner!r} cannot: leave them out."
+        )
+    return replace(learner, hidden_sizes=method.hidden_sizes)

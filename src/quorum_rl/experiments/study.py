@@ -201,23 +201,32 @@ class Study:
         return self._data[pool_size]
 
     def judged(
-        self, learner: Learner, policies: Sequence[Policies], episodes: int
+        self, learners: Sequence[Learner], policies: Sequence[Policies], episodes: int
     ) -> list[tuple[Scores, Scores]]:
         """The returns (seeds, all episodes) and scores (seeds,) of each method's policies.
 
         Seed s of every method, and of every evaluation of it, meets the same episodes.
         """
+        found: dict[int, tuple[Scores, Scores]] = {}
+        for learner in dict.fromkeys(learners):
+            mine = [number for number, one in enumerate(learners) if one == learner]
+            together = self._judged_together(learner, [policies[n] for n in mine], episodes)
+            found |= dict(zip(mine, together, strict=True))
+        return [found[number] for number in range(len(learners))]
+
+    def _judged_together(
+        self, learner: Learner, policies: Sequence[Policies], episodes: int
+    ) -> Iterator[tuple[Scores, Scores]]:
+        """As `judged`, for policies of one learner: one program."""
         everyone = [one for evaluations in policies for one in evaluations]
         stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *everyone)
         numbers = np.tile(np.arange(len(self.seeds), dtype=np.int32), len(everyone))
         key = jax.random.key(EVALUATION_SEED)
         every = returns_of(learner, stacked, self.world, None, key, episodes, numbers)
         each = iter(np.split(np.asarray(every, np.float64), len(everyone)))
-        found = []
         for evaluations in policies:
             returns = np.concatenate([next(each) for _ in evaluations], axis=1)
-            found.append((returns, scores_of(self.world, returns)))
-        return found
+            yield returns, scores_of(self.world, returns)
 
 
 def _protocol(plan: FitPlan) -> Protocol:

@@ -11,6 +11,7 @@ from quorum_rl.fit.stages import (
     noise_to_signal,
     planned_release,
     private_step,
+    rate_for,
     steps_and_noise,
     useful_release,
 )
@@ -24,9 +25,9 @@ from quorum_rl.training.schedule import steps_at_share
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 PAPER_DELTA_SHARE: Final = 0.9
-# Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 75 times the largest
-# gradient private steps still teach something.
-MOST_NOISE: Final = 100.0  # times the largest gradient, beyond which private steps do not pay
+# Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 1.7 times the largest
+# gradient in the mean of all steps, these still teach something.
+MOST_NOISE: Final = 2.2  # times the largest gradient, beyond which private steps do not pay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,10 @@ class FitPlan:
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _ = self.recipe  # refuses what training would refuse when the release is paid for
+        _ = (
+            self.recipe,
+            self.private_learning_rate,
+        )  # refuses what training would refuse when the release is paid for
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -76,6 +80,25 @@ class FitPlan:
             averaging=chosen.averaging,
         )
 
+    @property
+    def private_learning_rate(self) -> float:
+        """As asked for; otherwise what suits the noise, and in mode `paper` that of all steps.
+
+        Raises:
+            QuorumError: if an optimiser other than Adam was not given one.
+        """
+        asked = self.settings.private_learning_rate
+        if asked is not None:
+            return asked
+        if self.private is None or self.settings.mode == "paper":
+            return self.settings.learning_rate
+        if self.settings.optimiser != "adam":
+            raise QuorumError(
+                f"private_learning_rate is open, and the optimiser {self.settings.optimiser!r}: "
+                "give a rate, which is chosen for adam only."
+            )
+        return rate_for(self.private, self.private_steps)
+
     def rates_end(self, steps: int) -> float:
         """When the learning rates of a training of so many steps reach zero."""
         falling = self.settings.falling_rates and self.settings.mode != "paper"
@@ -89,7 +112,7 @@ class FitPlan:
             noise_key=noise_key,
             public_key=public_key,
             learning_rate=self.settings.learning_rate,
-            private_learning_rate=self.settings.private_learning_rate,
+            private_learning_rate=self.private_learning_rate,
             rates_end=self.rates_end(steps),
             private=self.private,
             plain_part=plain_part,
@@ -114,7 +137,9 @@ class FitPlan:
                 f"private steps: {self.private_steps}, each expert drawn with probability "
                 f"{self.private.sampling_rate:.4g}, mean gradient of "
                 f"{self.private.transitions_per_expert} transitions clipped to "
-                f"{self.private.clip_norm:g}, noise multiplier {self.private.noise_multiplier:.4g}"
+                f"{self.private.clip_norm:g}, noise multiplier "
+                f"{self.private.noise_multiplier:.4g}, learning rate "
+                f"{self.private_learning_rate:.2g}"
             )
         lines.append(f"steps without noise: {self.plain_steps}")
         return "\n".join([*lines, *self.notes])
@@ -295,10 +320,13 @@ def _too_little(
 def _too_noisy(plan: FitPlan, declared: Declared) -> str | None:
     """Why the private steps of a plan would not pay, or nothing."""
     assert plan.private is not None
-    noise = noise_to_signal(plan.private, plan.learner, declared)
+    noise = noise_to_signal(plan.private, plan.private_steps, plan.learner, declared)
     if noise <= MOST_NOISE:
         return None
-    return f"private steps would be mostly noise ({noise:.0f} times the largest gradient)"
+    return (
+        f"private steps would be mostly noise ({noise:.1f} times the largest gradient, in the mean "
+        "of all)"
+    )
 
 
 def _as_published(

@@ -22,6 +22,8 @@ class FitSettings:
       second alone steps are taken until the budget is spent.
     - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
       expert with fewer than `transitions_per_expert` transitions counts some of them twice.
+    - `private_learning_rate`: None takes it from the noise, see `stages.rate_for`; mode `paper` has
+      one rate for all steps.
     - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
       that the last steps leave little noise behind; mode `paper` keeps them as they are.
     - `least_released`: where fewer transitions are expected of a release, there is none: on so few
@@ -39,14 +41,14 @@ class FitSettings:
     mode: Mode = "tight"
     release_share: float = 0.5
     private_share: float = 0.5
-    private_steps: int | None = 2000
+    private_steps: int | None = 8000
     noise_multiplier: float | None = None
-    transitions_per_expert: int = 16
-    sampling_rate: float = 0.17
-    clip_norm: float = 1.0
+    transitions_per_expert: int = 64
+    sampling_rate: float = 0.05
+    clip_norm: float = 0.1
     normalised: bool = False
     learning_rate: float = 1e-3
-    private_learning_rate: float = 1e-2
+    private_learning_rate: float | None = None
     falling_rates: bool = True
     batch_size: int = 256
     optimiser: Optimiser = "adam"
@@ -71,7 +73,7 @@ class FitSettings:
             )
         for name in ("learning_rate", "private_learning_rate"):
             value = getattr(self, name)
-            if not 0 < value < float("inf"):
+            if value is not None and not 0 < value < float("inf"):
                 raise QuorumError(f"{name} is {value}: give a positive number.")
         for name in ("private_steps", "release_only_steps"):
             value = getattr(self, name)

@@ -16,6 +16,7 @@ from quorum_rl.privacy.constants import TooLittleBudgetError
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
 
 LARGEST_NOISE: Final = 7.5  # in deviations: `training.gaussian.standard_normal` ends there
+RATE_OF_NOISE: Final = 16.0
 UNSEEN: Final = 0.01  # of δ: what may happen beyond that
 
 Cost = tuple[float, float]
@@ -135,10 +136,29 @@ def private_step(settings: FitSettings, declared: Declared, multiplier: float) -
     )
 
 
-def noise_to_signal(step: PrivateStep, learner: Learner, declared: Declared) -> float:
-    """The usual size of a step's noise, in units of the largest gradient it can hide."""
+def noise_of_mean(step: PrivateStep, steps: int) -> float:
+    """The noise of each parameter in the mean of all steps' gradients, an expert's largest being 1.
+
+    More steps at the same cost leave it as it is: it is what the budget buys.
+    """
+    return step.noise_multiplier / (step.expected_batch * math.sqrt(steps))
+
+
+def rate_for(step: PrivateStep, steps: int) -> float:
+    """The learning rate for Adam that suits the noise.
+
+    Where noise fills Adam's second moments, each parameter is shaken by rate·√steps in all, and
+    carried by rate·√steps over the noise of the mean: the rate falls with the root of the steps,
+    and weak signals need to be carried further. The root of the noise is what fitted CartPole and
+    LunarLander over a tenfold range of it (docs/choosing.md).
+    """
+    return RATE_OF_NOISE * math.sqrt(noise_of_mean(step, steps) / steps)
+
+
+def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: Declared) -> float:
+    """The usual size of the noise in the mean of all steps' gradients, the largest being 1."""
     shapes = jax.eval_shape(
         lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
     )
     parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return step.noise_multiplier * math.sqrt(parameters) / step.expected_batch
+    return noise_of_mean(step, steps) * math.sqrt(parameters)

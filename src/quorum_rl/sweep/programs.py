@@ -151,7 +151,7 @@ def _together(
         own = [SeededEntropy(inputs.keys[trial.number]) for trial in trials]
         study = replace(study, entropy_of=lambda number, _: own[number])
     policies = study.trained(plans, progress)
-    results = study.judged(learner, policies, inputs.episodes)
+    results = study.judged([learner] * len(policies), policies, inputs.episodes)
     return [
         _Kept(
             Judged(

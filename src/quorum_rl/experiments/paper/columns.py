@@ -11,6 +11,7 @@ from typing import Final
 from quorum_rl.experiments.comparison import Method
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Learner, get_learner
+from quorum_rl.learners.defaults import HIDDEN_SIZES
 from quorum_rl.privacy.published import published_steps
 from quorum_rl.privacy.published_settings import BEST_SETTINGS, EXPERTS, PublishedSetting
 
@@ -28,9 +29,13 @@ RELEASE_ONLY_STEPS: Final = (
 # Steps of HIV pay up to hundreds of millions, and a learner's loss is linear from one on.
 REWARD_SCALES: Final = {"HIV": 1e-7}
 
+CLIP_NORM: Final = 1.0  # the paper's
+NON_PRIVATE_STEPS: Final = 20_000
+
 NON_PRIVATE: Final = "non-private"
+NON_PRIVATE_OWN: Final = "non-private, our network"
 ONE_EACH: Final = "DP-SGD, one transition"
-AVERAGED: Final = "DP-SGD, mean of 16"
+AVERAGED: Final = "DP-SGD, averaged"
 RELEASE_ONLY: Final = "release only"
 BOTH: Final = "both stages"
 
@@ -47,20 +52,25 @@ def main_columns(
 ) -> list[Method]:
     """The bound without privacy, and at every ε both forms of DP-SGD and our method's two halves.
 
-    `settings` are ours; the form of DP-SGD with one transition differs from them in that alone.
+    `settings` are ours, and so are the networks: those of the product, but for the bound, which is
+    also given with the paper's, and for the form of DP-SGD with one transition, whose clip norm is
+    the paper's too.
     """
     ours = settings or FitSettings()
-    free = replace(ours, method="non-private")
-    methods = [Method(name=NON_PRIVATE, settings=free)]
+    free = replace(ours, method="non-private", release_only_steps=NON_PRIVATE_STEPS)
+    alone = replace(ours, method="dp-sgd")
+    one = replace(alone, transitions_per_expert=1, clip_norm=CLIP_NORM)
+
+    def own(name: str, settings: FitSettings, epsilon: float | None = None) -> Method:
+        return Method(name=name, settings=settings, epsilon=epsilon, hidden_sizes=HIDDEN_SIZES)
+
+    methods = [Method(name=NON_PRIVATE, settings=free), own(NON_PRIVATE_OWN, free)]
     for epsilon in epsilons:
-        alone = replace(ours, method="dp-sgd")
         methods += [
-            Method(
-                name=ONE_EACH, settings=replace(alone, transitions_per_expert=1), epsilon=epsilon
-            ),
-            Method(name=AVERAGED, settings=alone, epsilon=epsilon),
-            Method(name=RELEASE_ONLY, settings=replace(ours, release_share=1.0), epsilon=epsilon),
-            Method(name=BOTH, settings=ours, epsilon=epsilon),
+            Method(name=ONE_EACH, settings=one, epsilon=epsilon),
+            own(AVERAGED, alone, epsilon),
+            own(RELEASE_ONLY, replace(ours, release_share=1.0), epsilon),
+            own(BOTH, ours, epsilon),
         ]
     return methods
 
@@ -122,6 +132,7 @@ def published_column(setting: PublishedSetting, steps: int | None = None) -> Met
         private_steps=max(1, round(setting.private_share * taken)),
         noise_multiplier=setting.noise_multiplier if steps is None else None,
         transitions_per_expert=1,
+        clip_norm=CLIP_NORM,
         sampling_rate=setting.batch_size / EXPERTS,
         learning_rate=setting.learning_rate,
         private_learning_rate=setting.learning_rate,
