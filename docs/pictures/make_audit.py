@@ -17,6 +17,7 @@ from quorum_rl.audit.planted import BUGS
 
 PAGE = "audit.md"
 PARTS = ("release", "training", "one-run", "pipeline")
+GAMES = ("membership",)
 SEEN = {"white box": "white box", "black box": "black box", "released": "what came out"}
 
 
@@ -90,7 +91,11 @@ def planted() -> str:
 
 
 def membership() -> str:
-    facts = found("membership")
+    return "\n\n".join(_game(found(game)) for game in GAMES)
+
+
+def _game(facts: dict[str, Any]) -> str:
+    """The shares that every attack finds, with privacy and without."""
     attacks, chosen = facts["attacks"], facts["configuration"]
     methods = list(dict.fromkeys(one["method"] for one in attacks))
     names = list(dict.fromkeys(one["attack"] for one in attacks))
@@ -101,14 +106,15 @@ def membership() -> str:
         for method in methods
     }
     text = (
-        f"{facts['world']}, {chosen['experts']:,} experts, {chosen['games']} games, ε = "
-        f"{chosen['epsilon']:g}, δ = {chosen['delta']:g}, {provenance(facts)}. The best attack "
-        "finds "
+        f"**{facts['world']}, {chosen['experts']:,} experts** with about "
+        f"{chosen['transitions'] / chosen['experts']:,.0f} steps each, {chosen['games']} games, "
+        f"ε = {chosen['epsilon']:g}, δ = {chosen['delta']:g} ({provenance(facts)}). The best "
+        "attack finds "
         + " and ".join(f"{best[method]:.1%} ({_said(method)})" for method in methods)
         + " of those who took part; guessing finds 0.1%."
     )
     head = ["found at 0.1% false positives [95%]", *(_said(method) for method in methods)]
-    return f"{table(head, rows)}\n\n{text}"
+    return f"{text}\n\n{table(head, rows)}"
 
 
 def _share(one: dict[str, Any]) -> str:
@@ -122,12 +128,10 @@ def _said(method: str) -> str:
 
 def draw() -> None:
     mpl.rcParams["svg.hashsalt"] = "quorum"  # the same picture is the same file
-    pictures = {
-        "audit": draw_findings([one for part in PARTS for one in findings_of(part)]),
-        "audit-membership": draw_curves(
-            [Roc.from_json(one) for one in found("membership")["attacks"]]
-        ),
-    }
+    pictures = {"audit": draw_findings([one for part in PARTS for one in findings_of(part)])}
+    for game in GAMES:
+        curves = [Roc.from_json(one) for one in found(game)["attacks"]]
+        pictures[f"audit-{game}"] = draw_curves(curves)
     for name, figure in pictures.items():
         figure.savefig(DOCS / "pictures" / f"{name}.svg", metadata={"Date": None})
 
