@@ -5,24 +5,12 @@ which of them this is and the address of the first.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 
 EXPERTS = 21
-
-
-@contextmanager
-def quickly_compiled() -> Iterator[None]:
-    """Half the time for programs that run once; for what is compared up to rounding only."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def log() -> Any:
@@ -85,8 +73,7 @@ def population() -> dict[str, Any]:
     world = CartPole()
     recipe = Recipe(hidden=(4,), copies=2, roll_out_steps=8, epochs=1, slice_size=8)
     plan = Plan(settings=3, candidates=3, experts=3, total_steps=32, judging_episodes=1)
-    with quickly_compiled():
-        judged, chosen = train_population(world, plan, recipe, seed=0)
+    judged, chosen = train_population(world, plan, recipe, seed=0)
     demonstrations, _ = collect(fixed_experts(), world, trajectories=2, seed=1)
     return {
         "weights": judged.network[0].weight,
@@ -169,8 +156,7 @@ def main() -> None:
     data = spread_data(log())
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]
     # Another secret in every process: only that of the first may count.
-    with quickly_compiled():
-        found = trained_on(data, secret=100 * which)
+    found = trained_on(data, secret=100 * which)
     found |= released(helps=which > 0)
     if process:
         found |= population() | {"refused": np.array(refused())}
