@@ -97,9 +97,11 @@ def test_a_short_training_has_less_noise_at_the_same_claim() -> None:
 
 def test_the_main_columns_are_all_methods_at_every_epsilon() -> None:
     methods = main_columns()
-    assert methods[0].epsilon is None
-    assert [one.epsilon for one in methods[1::4]] == list(EPSILONS)
-    assert len({(one.name, one.epsilon) for one in methods}) == len(methods) == 1 + 4 * 5
+    assert [one.epsilon for one in methods[:2]] == [None, None]
+    assert [one.epsilon for one in methods[2::4]] == list(EPSILONS)
+    assert len({(one.name, one.epsilon) for one in methods}) == len(methods) == 2 + 4 * 5
+    papers = {one.name for one in methods if one.hidden_sizes is None}
+    assert papers == {"non-private", "DP-SGD, one transition"}
 
 
 def test_the_grid_is_the_papers_without_the_noise_that_follows_from_the_steps() -> None:

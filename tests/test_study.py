@@ -45,13 +45,28 @@ def test_methods_that_differ_in_noise_alone_are_one_program_and_do_not_mix(study
     assert not same(together[0], together[1])
 
 
+def test_policies_of_several_networks_are_judged_as_each_would_be_alone(study: Study) -> None:
+    wider = get_learner("cql", hidden_sizes=(3,))
+    learners = [LEARNER, wider, LEARNER]
+    keys = (jax.random.split(jax.random.key(seed), len(study.seeds)) for seed in range(3))
+    policies = [
+        [jax.vmap(lambda key, one=one: one.init(key, 4, 2))(key)]
+        for one, key in zip(learners, keys, strict=True)
+    ]
+    together = study.judged(learners, policies, episodes=3)
+    assert len({tuple(returns.ravel()) for returns, _ in together}) > 1
+    for number, (learner, found) in enumerate(zip(learners, together, strict=True)):
+        (alone,) = study.judged([learner], policies[number : number + 1], episodes=3)
+        np.testing.assert_array_equal(found[0], alone[0])
+
+
 def test_the_papers_method_is_evaluated_ten_times_and_averaged(study: Study) -> None:
     plan = study.planned(LEARNER, PUBLISHED, 20.0)
     (policies,) = study.trained([plan])
     assert len(policies) == 10
     assert not same(policies[0], policies[-1])
     (returns, scores), (last, _), (first, _) = study.judged(
-        LEARNER, [policies, policies[-1:], policies[:1]], episodes=3
+        [LEARNER] * 3, [policies, policies[-1:], policies[:1]], episodes=3
     )
     assert returns.shape == (2, 30)
     np.testing.assert_array_equal(last, returns[:, -3:])

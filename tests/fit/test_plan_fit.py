@@ -285,9 +285,9 @@ def test_the_plan_says_what_will_be_spent_released_and_done(both: FitPlan) -> No
         f"epsilon = {EPSILON:g} at delta = {DELTA:g}, of which the stages together spend 4",
         "release: 16 trajectories",
         "of at least 2000 experts",
-        f"private steps: 2000, each expert drawn with probability {FEW.sampling_rate:g}",
+        f"private steps: 8000, each expert drawn with probability {FEW.sampling_rate:g}",
         f"noise multiplier {both.private.noise_multiplier:.4g}",
-        "steps without noise: 2000",
+        "steps without noise: 8000",
     ):
         assert part in said
 

@@ -101,7 +101,7 @@ def test_learners_are_found_by_name() -> None:
         assert learner == get_learner(name, hidden_sizes=(512,))
         assert hash(learner) == hash(get_learner(name, hidden_sizes=(512,)))
         assert learner.hidden_sizes == (512,)
-        assert get_learner(name).hidden_sizes == (256, 256)
+        assert get_learner(name).hidden_sizes == (64, 64)
     assert get_learner("bcq", threshold=0.1) == Bcq(threshold=0.1)
 
 
