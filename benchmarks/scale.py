@@ -339,8 +339,8 @@ def main() -> None:
     if given.part:
         prepare()
         PARTS[given.part](TINY if given.tiny else Sizes(), Notes(given.out, given.limit))
-        about = {"machine": this_machine(), "device": jax.devices()[0].device_kind}
-        given.out.with_suffix(".about").write_text(json.dumps(about))
+        told = {"machine": this_machine(), "device": jax.devices()[0].device_kind}
+        given.out.with_suffix(".about").write_text(json.dumps(told))
         return
     rows: list[Row] = []
     about: Row = {}
