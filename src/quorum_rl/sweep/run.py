@@ -15,7 +15,7 @@ from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing, write_json
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.steps import Report
+from quorum_rl.fit.options import Report
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json, total_epsilon
