@@ -196,7 +196,8 @@ def main() -> None:
 
         folder = Path(path).with_suffix("")
         found |= {"refused": np.array(refused()), "folder": np.array(str(folder))}
-        found |= fitted_together(folder)
+        with quickly_compiled():
+            found |= fitted_together(folder)
     np.savez(path, held=np.array(held), **found)
 
 
