@@ -114,7 +114,7 @@ def _shown() -> Console:
 
 
 def _peak_memory() -> str:
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     peak = stats.get("peak_bytes_in_use")
     return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
 
