@@ -1,38 +1,28 @@
 """The page on the reproduction says what the result files say."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from docs_pages import Page
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "docs" / "pictures" / "make_reproduction.py"
-PAGE = ROOT / "docs" / "reproduction.md"
 
 
-@pytest.fixture(scope="module", name="script")
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_reproduction", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module", name="page")
+def _page() -> Page:
+    return Page("make_reproduction")
 
 
-def test_no_number_of_the_tables_was_typed_by_hand(script: ModuleType) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert script.rendered(page) == page
+def test_no_number_of_the_tables_was_typed_by_hand(page: Page) -> None:
+    assert page.rendered(page.text) == page.text
 
 
-def test_a_changed_number_is_noticed_and_put_right(script: ModuleType) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, mark, after = page.partition("<!-- comparisons -->")
+def test_a_changed_number_is_noticed_and_put_right(page: Page) -> None:
+    before, mark, after = page.text.partition("<!-- comparisons -->")
     changed = before + mark + after.replace("0.8", "0.9", 1)
-    assert changed != page
-    assert script.rendered(changed) == page
+    assert changed != page.text
+    assert page.rendered(changed) == page.text
 
 
 def test_every_result_says_how_to_make_it_again() -> None:

@@ -1,25 +1,19 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
 python docs/pictures/make_reproduction.py
-
-What stands between a line <!-- NAME --> and a line <!-- /NAME --> is replaced; everything else is
-left alone. No number of the page's tables is typed by hand.
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from rendering import DOCS, RESULTS, Sections, provenance, table, write
 
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import as_fraction_of, summarise
 
-DOCS = Path(__file__).parents[1]
-PAGE = DOCS / "reproduction.md"
-RESULTS = DOCS.parent / "results" / "paper"
+PAGE = "reproduction.md"
 WORLDS = ("CartPole", "Acrobot", "LunarLander", "HIV")
 STEPS = (1, 5, 10, 20, 40)
 INK, BAR, LINE = "#1f2933", "#0b6aa8", "#c9540d"
@@ -27,13 +21,8 @@ INK, BAR, LINE = "#1f2933", "#0b6aa8", "#c9540d"
 
 def found(pattern: str) -> list[dict[str, Any]]:
     """The results whose files match, in the order of the worlds."""
-    read = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(pattern))]
+    read = [json.loads(path.read_text()) for path in sorted((RESULTS / "paper").glob(pattern))]
     return sorted(read, key=lambda one: WORLDS.index(one["world"]))
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    aligned = ["---", *["--:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, aligned, *rows])
 
 
 def number(value: float) -> str:
@@ -83,8 +72,7 @@ def _comparison(one: dict[str, Any]) -> str:
         f"**{one['world']}, {chosen['learner'].upper()}**: {one['experts']} experts, "
         f"{one['seeds']} seeds, the bound without privacy earns {number(bound['mean_return'])} "
         f"(score {bound['now'].mean():.2f} [{spread.low:.2f}, {spread.high:.2f}]). "
-        f"{one['machine'].split(',')[0].removeprefix('gpu ')}, {one['seconds']:.0f} s, commit "
-        f"`{one['commit']}`."
+        f"{provenance(one)}."
     )
     head = ["fraction of the bound [95%], return", *(f"ε = {epsilon:g}" for epsilon in epsilons)]
     return f"{title}\n\n{table(head, rows)}"
@@ -125,21 +113,9 @@ def draw() -> None:
     figure.savefig(DOCS / "pictures" / "paper-experts.svg", metadata={"Date": None})
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"experts": experts, "comparisons": comparisons}
-
-
-def rendered(page: str) -> str:
-    """The page with its tables made anew."""
-    for name, section in SECTIONS.items():
-        first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, found_first, rest = page.partition(first)
-        _, found_last, after = rest.partition(last)
-        assert found_first, f"reproduction.md has no place for {name}"
-        assert found_last, f"reproduction.md has no end of {name}"
-        page = before + first + section() + "\n" + last + after
-    return page
+SECTIONS: Sections = {"experts": experts, "comparisons": comparisons}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    write(PAGE, SECTIONS)
     draw()

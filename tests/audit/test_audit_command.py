@@ -1,6 +1,7 @@
 """`quorum audit`: what it prints, what it writes, and how it refuses."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def _found(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """What the audits of all parts will seem to find: to be filled in by a test."""
     found: list[Finding] = []
     monkeypatch.setattr(quick, "audited", lambda *_: iter(found))
-    monkeypatch.setattr(quick, "audit_with_planted", lambda *_: found)
+    monkeypatch.setattr(quick, "tried", lambda trial: found if trial.is_planted else [])
     return found
 
 
@@ -61,7 +62,10 @@ def test_a_refuted_claim_is_exit_status_1(
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "out.json").read_text())
     assert printed["findings"][0]["refuted"] is True
-    assert printed["findings"][0]["bound"]["epsilon"] == 2.5
+    assert Finding.from_json(printed["findings"][0]) == found[0]
+    assert {"commit", "machine", "seconds", "configuration"} <= printed.keys()
+    assert printed["configuration"]["seed"] == 0
+    assert printed["configuration"]["cases"].keys() == {"release, leaver", "release, deviator"}
 
 
 def test_a_planted_bug_that_is_found_is_success_and_one_that_is_missed_is_not(
@@ -77,6 +81,23 @@ def test_a_planted_bug_that_is_found_is_success_and_one_that_is_missed_is_not(
         main(["audit", "--planted", "noise-halved"])
     assert stopped.value.code == 1
     assert "missed: noise-halved" in capsys.readouterr().out
+
+
+def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
+    found: list[Finding], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found.append(finding(2.5, 2.2))
+    main(["audit", "--planted", "all", "--repeats", "3", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["caught"] == dict.fromkeys(BUGS, 3)
+    assert printed["without bugs"] == {"findings": 0, "accused": 0}
+    assumed = replace(finding(2.5, 2.2), note="if so")
+    monkeypatch.setattr(quick, "tried", lambda _: [assumed])
+    with pytest.raises(SystemExit):  # what needs an assumption catches nothing
+        main(["audit", "--planted", "clipping-off", "--repeats", "2", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["caught"] == {"clipping-off": 0}
+    assert printed["without bugs"] == {"findings": 6, "accused": 6}
 
 
 @pytest.mark.parametrize(
@@ -135,4 +156,4 @@ def test_lower_bounds_are_drawn_beside_claims() -> None:
 
 def test_one_number_of_runs_is_that_of_every_part() -> None:
     sizes = Sizes.all(50)
-    assert (sizes.release, sizes.lone_release, sizes.training, sizes.pipeline) == (50,) * 4
+    assert {**asdict(sizes), "canaries": 50} == dict.fromkeys(asdict(sizes), 50)

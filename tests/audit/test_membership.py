@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from quorum_rl.audit.chain import Chain
-from quorum_rl.audit.drawing import draw_attacks
-from quorum_rl.audit.membership import Attack, Published, attacks_on, membership_game
+from quorum_rl.audit.drawing import draw_curves
+from quorum_rl.audit.membership import Attack, Published, Roc, attacks_on, membership_game
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Bc
@@ -75,6 +75,9 @@ def test_rates_are_counted_above_what_others_reach() -> None:
     false, true = attack.curve()
     assert false[-1] == true[-1] == 1.0
     assert true[false == 0].max() == 0.75
+    roc = attack.roc
+    assert roc.true[np.searchsorted(roc.false, 0.001)] == 0.75  # none of five may be passed
+    assert roc.true[-1] == 1.0
 
 
 def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
@@ -89,7 +92,12 @@ def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
 
 
 def test_the_curves_can_be_drawn(attacks: list[Attack]) -> None:
-    figure = draw_attacks(attacks)
+    curves = [one.roc for one in attacks]
+    again = [Roc.from_json(one.to_json()) for one in attacks]
+    for ours, read in zip(curves, again, strict=True):
+        assert read[:2] == ours[:2]
+        np.testing.assert_allclose(read.true, ours.true, atol=1e-6)
+    figure = draw_curves(again)
     assert [axes.get_title() for axes in figure.axes] == ["dp-sgd", "non-private"]
     assert all(axes.get_xscale() == "log" for axes in figure.axes)
 

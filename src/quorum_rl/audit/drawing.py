@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from quorum_rl.audit.finding import GAUSSIAN, Finding
-from quorum_rl.audit.membership import Attack
+from quorum_rl.audit.membership import Roc
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,23 +31,26 @@ def draw_findings(findings: Sequence[Finding]) -> "Figure":
     return figure
 
 
-def draw_attacks(attacks: Sequence[Attack]) -> "Figure":
+def draw_curves(curves: Sequence[Roc]) -> "Figure":
     """True against false positives of every attack, both on a logarithmic scale."""
     from matplotlib.figure import Figure
 
-    methods = list(dict.fromkeys(one.method for one in attacks))
+    methods = list(dict.fromkeys(one.method for one in curves))
+    names = list(dict.fromkeys(one.name for one in curves))
     figure = Figure(figsize=(4.6 * len(methods), 4.4), layout="constrained")
     grid = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
     for axes, method in zip(grid, methods, strict=True):
-        for one in attacks:
+        for one in curves:
             if one.method == method:
-                axes.step(*one.curve(), where="post", label=one.name)
+                colour = f"C{names.index(one.name)}"
+                axes.step(one.false, one.true, where="post", label=one.name, color=colour)
         axes.plot([LEAST_RATE, 1], [LEAST_RATE, 1], color=GREY, linestyle=":", label="guessing")
         axes.set(xscale="log", yscale="log", xlim=(LEAST_RATE, 1), ylim=(LEAST_RATE, 1))
         axes.set(title=method, xlabel="false positives")
         axes.spines[["top", "right"]].set_visible(False)
     grid[0].set_ylabel("true positives")
-    grid[0].legend(frameon=False, fontsize="small")
+    fullest = max(grid, key=lambda axes: len(axes.lines))
+    fullest.legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -42,6 +42,12 @@ class Finding:
         """Plain facts."""
         return {**asdict(self), "refuted": self.refuted}
 
+    @classmethod
+    def from_json(cls, facts: dict[str, Any]) -> "Finding":
+        """The finding with these facts, as `to_json` has them."""
+        own = {name: value for name, value in facts.items() if name != "refuted"}
+        return cls(**own | {"bound": LowerBound(**facts["bound"])})
+
 
 def found(
     bounding: Callable[..., LowerBound], here: Floats, away: Floats, delta: float, **facts: Any

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.audit.bounds import Floats, proportion_bounds
-from quorum_rl.audit.trainings import stacked_runs
+from quorum_rl.audit.trainings import noise_keys, stacked_runs
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import joined, research_ledger, with_room
@@ -33,6 +33,7 @@ from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Released, Transition
 
 FALSE_POSITIVES: Final = 0.001
+ROC_PLACES: Final = 80
 LIKELIHOOD, LOSS = "likelihood of its actions", "loss"
 LEAST_GAMES: Final = 6  # for the shadow attack, which needs some games of either kind
 AT_ONCE: Final = 65536  # transitions that are scored together
@@ -70,8 +71,17 @@ class Attack:
         ]
         return rates[0], rates[1]
 
+    @property
+    def roc(self) -> "Roc":
+        """The curve at few places, as many for each factor of ten: enough to draw it."""
+        false, true = self.curve()
+        least = 1 / len(self.others)
+        rates = np.unique(np.append(np.geomspace(least, 1, ROC_PLACES), FALSE_POSITIVES))
+        last = np.searchsorted(false, rates + 1e-12, side="right") - 1  # at most this many false
+        return Roc(self.method, self.name, rates, np.where(last < 0, 0.0, true[last]))
+
     def to_json(self) -> dict[str, Any]:
-        """The headline as plain facts."""
+        """The headline and the curve as plain facts."""
         share, low, high = self.true_positives()
         return {
             "method": self.method,
@@ -81,7 +91,33 @@ class Attack:
             "false_positives": FALSE_POSITIVES,
             "true_positives": share,
             "interval": [low, high],
+            "curve": {
+                name: np.round(one, 6).tolist()
+                for name, one in zip(
+                    ("false_positives", "true_positives"), self.roc[2:], strict=True
+                )
+            },
         }
+
+
+class Roc(NamedTuple):
+    """How many members an attack finds at each rate of false positives."""
+
+    method: str
+    name: str
+    false: Floats
+    true: Floats
+
+    @classmethod
+    def from_json(cls, facts: dict[str, Any]) -> "Roc":
+        """The curve of an attack with these facts, as `Attack.to_json` has them."""
+        rates = facts["curve"]
+        return cls(
+            facts["method"],
+            facts["attack"],
+            np.array(rates["false_positives"]),
+            np.array(rates["true_positives"]),
+        )
 
 
 class Published(NamedTuple):
@@ -168,7 +204,7 @@ def play(
     if plan.private is None and plain is None:
         raise QuorumError("nothing was released and no step is private: give a larger epsilon.")
     schedule = shuffled_schedule(plan.private_steps, plain_steps, seed)
-    runs = stacked_runs(plan, [seed], len(schedule), [part], public_seed=seed)
+    runs = stacked_runs(plan, noise_keys([seed]), len(schedule), [part], public_seed=seed)
     sizes = log.declared.observation_size, log.declared.action_count
     start = begin(plan.recipe, runs, *sizes)
     last = train(plan.recipe, runs, start, schedule, private=private, plain=plain)

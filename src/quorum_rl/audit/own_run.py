@@ -2,7 +2,7 @@
 synthetic experts of the same shape."""
 
 import ast
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from quorum_rl.privacy import ReleaseEvent, ReleasePlan, TrainingEvent, event_fr
 from quorum_rl.report.reading import as_object, items, number, read_object, reading, text, whole
 from quorum_rl.training.schedule import steps_at_share
 
-MICRO_BATCH: Final = 8  # for few trainees; it changes the time, not the result
 LEAVES_AT: Final = 8  # the step at which the canary leaves, if episodes are that long
 
 
@@ -37,9 +36,8 @@ def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
         configuration = read_object(path)
         chain = _chain(as_object(configuration["declared"], "declared"))
         plan = _plan(configuration, chain)
-    if trainees is not None and plan.private is not None:
-        plan = replace(plan, private=replace(plan.private, micro_batch=MICRO_BATCH))
-    return PipelineCase(chain, plan, trainees)
+    case = PipelineCase(chain, plan)
+    return case if trainees is None else case.with_trainees(trainees)
 
 
 def _chain(declared: dict[str, Any]) -> Chain:

@@ -6,7 +6,8 @@ and a fit's seed, the parameters are that fit's to the bit (a test says so).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain as in_a_row
 from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
@@ -15,27 +16,43 @@ import numpy as np
 from quorum_rl.audit.bounds import Floats, lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import ACTIONS, ALL, Finding, found
-from quorum_rl.audit.releases import run_seeds
+from quorum_rl.audit.releases import LEAVER, run_seeds
 from quorum_rl.audit.trainings import (
+    OTHERS,
     PUBLIC_SEED,
+    noise_keys,
     public_words,
     stacked_runs,
     training_data,
     training_transitions,
 )
 from quorum_rl.audit.watching import Looking, agreement, watched
+from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import Progress, joined, research_ledger
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
 from quorum_rl.learners import Cql
-from quorum_rl.privacy import total_epsilon
+from quorum_rl.privacy import ReleasePlan, event_to_json, total_epsilon
 from quorum_rl.release import release_and_keep
+from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.schedule import Kind, shuffled_schedule
 from quorum_rl.types import Released
 
+RUNS_AT_ONCE: Final = 40  # of which one process makes the releases, one after the other
 RUNS_PER_LEDGER: Final = 4  # a ledger reads itself again before every charge
 CANARY: Final = "an expert who leaves alone, and whose gradient has a direction of its own"
+MICRO_BATCH: Final = 8  # for few trainees; it changes the time, not the result
+LINEAR: Final = Cql(hidden_sizes=())
+FEW_STEPS: Final = FitSettings(
+    iterations=1,
+    private_steps=2,
+    sampling_rate=1.0,
+    transitions_per_expert=1,
+    batch_size=4,
+    least_released=0,
+    averaging=0.5,
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,26 @@ class PipelineCase:
     chain: Chain
     plan: FitPlan
     trainees: int | None = None
+    name: str = "pipeline"
+
+    def with_trainees(self, count: int) -> "PipelineCase":
+        """The same with so few experts in training."""
+        if self.plan.private is None:
+            return replace(self, trainees=count)
+        step = replace(self.plan.private, micro_batch=MICRO_BATCH)
+        return replace(self, trainees=count, plan=replace(self.plan, private=step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Who takes part, and what is charged for, as plain facts."""
+        return {
+            "chain": asdict(self.chain),
+            "trainees": self.trainees,
+            "epsilon": self.plan.epsilon,
+            "delta": self.plan.delta,
+            "settings": asdict(self.plan.settings),
+            "learner": repr(self.plan.learner),
+            "events": [event_to_json(event) for event in self.plan.events],
+        }
 
     @property
     def private(self) -> Chain:
@@ -59,21 +96,51 @@ class PipelineCase:
 
 
 def small_case() -> PipelineCase:
-    """A fit of 18 experts in few steps, at an ε so large that few runs show something."""
+    """A fit of 18 experts that gives half of ε to each stage and draws half of them in a step."""
     chain = Chain(others=18, actions=2, horizon=4, p_min=0.05, leaves_at=3)
-    settings = FitSettings(
-        iterations=2,
-        private_steps=4,
-        sampling_rate=0.5,
+    settings = replace(FEW_STEPS, iterations=2, private_steps=4, sampling_rate=0.5)
+    plan = plan_fit(chain.declared, LINEAR, epsilon=8.0, delta=0.01, settings=settings)
+    return PipelineCase(chain, plan, name="pipeline, half of ε for each stage")
+
+
+def training_first() -> PipelineCase:
+    """A fit that gives nearly all of ε to two private steps, which draw everybody.
+
+    So the account is nearly that of a Gaussian mechanism, which is reached.
+    """
+    chain = Chain(others=548, actions=2, horizon=2, p_min=0.02, leaves_at=1)
+    settings = replace(FEW_STEPS, release_share=0.05, agreement=1.0)
+    plan = plan_fit(chain.declared, LINEAR, epsilon=3.0, delta=0.01, settings=settings)
+    case = PipelineCase(chain, plan, name="pipeline, nearly all of ε for training")
+    return case.with_trainees(OTHERS)
+
+
+def release_first() -> PipelineCase:
+    """A fit that spends nearly all of ε on the release whose worst case is known, `LEAVER`.
+
+    Its constants are that release's, because a plan chooses its own for use and not for audits.
+    """
+    chain, event = LEAVER.chain, LEAVER.event
+    step = PrivateStep(
+        sampling_rate=1.0,
+        clip_norm=1.0,
+        noise_multiplier=140.0,
+        expected_batch=float(chain.others),
+        micro_batch=MICRO_BATCH,
         transitions_per_expert=1,
-        batch_size=4,
-        least_released=0,
-        averaging=0.5,
     )
-    learner = Cql(hidden_sizes=())
-    return PipelineCase(
-        chain, plan_fit(chain.declared, learner, epsilon=8.0, delta=0.01, settings=settings)
+    plan = FitPlan(
+        settings=FEW_STEPS,
+        learner=LINEAR,
+        epsilon=total_epsilon([event, step.event(2)], LEAVER.delta),
+        delta=LEAVER.delta,
+        release=ReleasePlan(event, LEAVER.claimed, LEAVER.delta, agreement=1.0),
+        private=step,
+        private_steps=2,
+        plain_steps=2,
+        notes=(),
     )
+    return PipelineCase(chain, plan, OTHERS, "pipeline, nearly all of ε for the release")
 
 
 class Fits(NamedTuple):
@@ -85,7 +152,11 @@ class Fits(NamedTuple):
 
 
 def audit_pipeline(
-    case: PipelineCase, runs: int, seed: int, progress: Progress | None = None
+    case: PipelineCase,
+    runs: int,
+    seed: int,
+    progress: Progress | None = None,
+    workers: int = 1,
 ) -> list[Finding]:
     """Fit `runs` times with the canary and without; both threat models.
 
@@ -96,7 +167,7 @@ def audit_pipeline(
     if not plan.events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
     seen = [
-        fits(case, run_seeds(seed, present, runs), present, progress=progress)
+        fits(case, run_seeds(seed, present, runs), present, progress=progress, workers=workers)
         for present in (True, False)
     ]
     here, away = (one.likelihood for one in seen)
@@ -104,7 +175,7 @@ def audit_pipeline(
         ratios = ratio_scores(seen[0].outcomes, seen[1].outcomes)
         here, away = here + ratios[0], away + ratios[1]
     facts: dict[str, Any] = {
-        "what": "pipeline",
+        "what": case.name,
         "canary": CANARY,
         "claimed": total_epsilon(plan.events, plan.delta),
         "runs": runs,
@@ -124,12 +195,13 @@ def fits(
     *,
     public_seed: int = PUBLIC_SEED,
     progress: Progress | None = None,
+    workers: int = 1,
 ) -> Fits:
     """One fit for each seed, with a pool of its own, and all trainings together."""
     if case.plan.release is None:
         likelihood, params = _trained(case, seeds, [], present, public_seed, progress)
         return Fits(np.zeros((len(seeds), 0), np.int64), likelihood, params)
-    released = _releases(case, seeds, present, progress)
+    released = _releases(case, seeds, present, progress, workers)
     outcomes = np.zeros((len(seeds), case.plan.release.event.iterations), np.int64)
     for row, one in zip(outcomes, released, strict=True):
         row[: len(one)] = case.chain.outcomes(one)
@@ -139,22 +211,42 @@ def fits(
     return Fits(outcomes, likelihood, params)
 
 
+class Part(NamedTuple):
+    """Some runs' releases, for one process."""
+
+    chain: Chain
+    plan: ReleasePlan
+    seeds: Sequence[int]
+    present: bool
+
+
 def _releases(
-    case: PipelineCase, seeds: Sequence[int], present: bool, progress: Progress | None
+    case: PipelineCase,
+    seeds: Sequence[int],
+    present: bool,
+    progress: Progress | None,
+    workers: int,
 ) -> list[Released]:
-    """Stage 1 of every run, as a fit calls it."""
-    plan, chain = case.plan.release, case.chain
-    assert plan is not None  # asked for only where there is one
-    experts = chain.experts(present)
+    """Stage 1 of every run."""
+    assert case.plan.release is not None  # asked for only where there is one
+    parts = [
+        Part(case.chain, case.plan.release, seeds[first : first + RUNS_AT_ONCE], present)
+        for first in range(0, len(seeds), RUNS_AT_ONCE)
+    ]
+    return list(in_a_row.from_iterable(spread(_releases_of, parts, workers, progress)))
+
+
+def _releases_of(part: Part) -> list[Released]:
+    """As a fit calls it, with a fresh log for each."""
+    experts, pool_size = part.chain.experts(part.present), part.plan.event.pool_size
     made: list[Released] = []
-    for start in range(0, len(seeds), RUNS_PER_LEDGER):
+    for start in range(0, len(part.seeds), RUNS_PER_LEDGER):
         with research_ledger() as ledger:
-            for seed in seeds[start : start + RUNS_PER_LEDGER]:
-                log = chain.log(present, plan.event.pool_size, np.random.default_rng(seed))
+            for seed in part.seeds[start : start + RUNS_PER_LEDGER]:
+                log = part.chain.log(part.present, pool_size, np.random.default_rng(seed))
                 entropy = SeededEntropy(seed)
-                made.append(release_and_keep(experts, log, plan, ledger, entropy=entropy).released)
-                if progress is not None:
-                    progress(len(made), len(seeds))
+                outcome = release_and_keep(experts, log, part.plan, ledger, entropy=entropy)
+                made.append(outcome.released)
     return made
 
 
@@ -175,7 +267,7 @@ def _trained(
     both = (
         alone if plain is None else shuffled_schedule(plan.private_steps, plan.plain_steps, order)
     )
-    runs = stacked_runs(plan, seeds, len(both), parts, public_seed)
+    runs = stacked_runs(plan, noise_keys(seeds), len(both), parts, public_seed)
     schedule = both
     if some.any() and not some.all():
         rest = np.full(len(both) - len(alone), Kind.NOTHING, np.int8)

@@ -2,23 +2,27 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quorum_rl.audit.bounds import lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import RELEASED, Finding, found
+from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.experiments.study import research_ledger
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
 from quorum_rl.release import release
+
+RUNS_AT_ONCE: Final = 40_000  # in one release, and so in one process
 
 
 @dataclass(frozen=True)
 class ReleaseCase:
     """A release, and the experts that it is audited on."""
 
+    name: str
     canary: str
     chain: Chain
     event: ReleaseEvent
@@ -49,6 +53,7 @@ _TRIO: Final = Chain(others=2, actions=2, horizon=1, p_min=0.0, leaves_at=0)
 _CROWD: Final = Chain(others=345, actions=2, horizon=9, p_min=0.003, leaves_at=8)
 
 DEVIATOR: Final = ReleaseCase(
+    "release, deviator",
     "one of three, who alone does what nobody else would ever do",
     _TRIO,
     _event(
@@ -64,6 +69,7 @@ DEVIATOR: Final = ReleaseCase(
 """Prefixes that only the canary can give: what the offset of the threshold must keep in."""
 
 LEAVER: Final = ReleaseCase(
+    "release, leaver",
     "one of 346, who agrees for eight steps and then leaves alone",
     _CROWD,
     _event(
@@ -79,14 +85,16 @@ LEAVER: Final = ReleaseCase(
 """Eight queries that only a low threshold passes, then one that fails: both noises are needed."""
 
 
-def audit_release(case: ReleaseCase, runs: int, seed: int) -> Finding:
+def audit_release(case: ReleaseCase, runs: int, seed: int, workers: int = 1) -> Finding:
     """Release `runs` times with the canary and without, and bound ε from what came out."""
-    seen = [outcomes(case.chain, case.event, runs, present, seed) for present in (True, False)]
+    seen = [
+        outcomes(case.chain, case.event, runs, present, seed, workers) for present in (True, False)
+    ]
     return found(
         lower_bound,
         *ratio_scores(*seen),
         case.delta,
-        what="release",
+        what=case.name,
         threat=RELEASED,
         canary=case.canary,
         claimed=case.claimed,
@@ -94,32 +102,50 @@ def audit_release(case: ReleaseCase, runs: int, seed: int) -> Finding:
     )
 
 
+class Part(NamedTuple):
+    """Some of an audit's releases, for one process."""
+
+    chain: Chain
+    event: ReleaseEvent
+    runs: int
+    present: bool
+    seed: int
+    number: int
+
+
 def outcomes(
-    chain: Chain,
-    event: ReleaseEvent,
-    runs: int,
-    present: bool,
-    seed: int,
+    chain: Chain, event: ReleaseEvent, runs: int, present: bool, seed: int, workers: int = 1
 ) -> Integers:
     """What comes out of each of `runs` independent releases of one iteration.
 
-    They are made as one of so many iterations: its trajectories are fresh, so its iterations are
-    independent. Which of them gave nothing is not known, so their order is drawn.
-
     Shapes: `(runs, 1)`.
     """
-    rng = np.random.default_rng([seed, present])
-    experts = chain.experts(present)
+    parts = [
+        Part(chain, event, min(RUNS_AT_ONCE, runs - first), present, seed, number)
+        for number, first in enumerate(range(0, runs, RUNS_AT_ONCE))
+    ]
+    return np.concatenate(spread(_outcomes_of, parts, workers))[:, None]
+
+
+def _outcomes_of(part: Part) -> Integers:
+    """They are made as one release of so many iterations: its trajectories are fresh, so that its
+    iterations are independent. Which of them gave nothing is not known, so their order is drawn.
+    """
+    chain, runs = part.chain, part.runs
+    rng = np.random.default_rng([part.seed, part.present, part.number])
+    experts = chain.experts(part.present)
     share = runs / len(experts)  # more are drawn of an expert with probability below 1e-9
     pool_size = math.ceil(share + 7 * math.sqrt(share) + 7)
-    whole = replace(event, iterations=runs, pool_size=pool_size)
+    whole = replace(part.event, iterations=runs, pool_size=pool_size)
     plan = ReleasePlan(whole, epsilon=1.0, delta=0.1, agreement=0.9)  # a research ledger asks none
-    entropy = SeededEntropy(run_seeds(seed, present, 1)[0])
+    entropy = SeededEntropy(run_seeds(part.seed, part.present, part.number + 1)[-1])
+    log = chain.log(part.present, pool_size, rng)
     with research_ledger() as ledger:
-        made = release(experts, chain.log(present, pool_size, rng), plan, ledger, entropy=entropy)
+        made = release(experts, log, plan, ledger, entropy=entropy)
     each = np.zeros(runs, np.int64)
     each[: len(made)] = chain.outcomes(made)
-    return rng.permutation(each)[:, None]
+    drawn: Integers = rng.permutation(each)
+    return drawn
 
 
 def run_seeds(seed: int, present: bool, runs: int) -> range:

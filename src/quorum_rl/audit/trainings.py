@@ -12,7 +12,6 @@ import numpy as np
 from quorum_rl.audit.bounds import Floats, gaussian_lower_bound, lower_bound, one_run_lower_bound
 from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
 from quorum_rl.audit.finding import ACTIONS, GAUSSIAN, ITERATES, Finding, found
-from quorum_rl.audit.releases import run_seeds
 from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
@@ -26,6 +25,7 @@ from quorum_rl.types import Transition
 
 PUBLIC_SEED: Final = 0
 OTHERS: Final = 3  # whose gradients are known, so more would add nothing
+FEW: Final = Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
 CANARY: Final = "an expert whose gradient is clipped, in a direction of its own"
 
 
@@ -33,6 +33,7 @@ CANARY: Final = "an expert whose gradient is clipped, in a direction of its own"
 class TrainingCase:
     """A selective training that is accounted, and audited, by itself."""
 
+    name: str
     private_steps: int
     plain_steps: int
     sampling_rate: float
@@ -70,12 +71,22 @@ class TrainingCase:
 
 
 EVERYBODY: Final = TrainingCase(
-    private_steps=4, plain_steps=4, sampling_rate=1.0, noise_multiplier=2.0, delta=0.01
+    name="training, everybody drawn",
+    private_steps=4,
+    plain_steps=4,
+    sampling_rate=1.0,
+    noise_multiplier=2.0,
+    delta=0.01,
 )
 """Everybody is drawn in every private step: nothing but the noise hides anybody."""
 
 SAMPLED: Final = TrainingCase(
-    private_steps=8, plain_steps=8, sampling_rate=0.5, noise_multiplier=1.0, delta=0.01
+    name="training, half drawn",
+    private_steps=8,
+    plain_steps=8,
+    sampling_rate=0.5,
+    noise_multiplier=1.0,
+    delta=0.01,
 )
 """Half of them are: so the account of sampling is under audit, too."""
 
@@ -87,8 +98,8 @@ def audit_training(case: TrainingCase, runs: int, seed: int) -> list[Finding]:
     seen = [trained(plan, runs, present, seed) for present in (True, False)]
     (here, acted_here), (away, acted_away) = seen
     facts: dict[str, Any] = {
-        "what": "training",
-        "canary": f"{CANARY}, drawn with probability {case.sampling_rate:g}",
+        "what": case.name,
+        "canary": CANARY,
         "claimed": claimed,
         "runs": runs,
     }
@@ -109,15 +120,16 @@ def trained(plan: FitPlan, runs: int, present: bool, seed: int) -> tuple[Floats,
 
     Shapes: `(runs,)` each.
     """
-    few = Chain(others=OTHERS, actions=2, horizon=1, p_min=0.1, leaves_at=0)
-    looking = Looking(plan, *training_transitions(few))
+    looking = Looking(plan, *training_transitions(FEW))
     public_seed = int(public_words(PUBLIC_SEED)[0])
     schedule = shuffled_schedule(plan.private_steps, plan.plain_steps, public_seed)
-    stacked = stacked_runs(plan, run_seeds(seed, present, runs), len(schedule))
+    rng = np.random.default_rng([seed, present])
+    keys = rng.integers(2**32, size=(runs, 2), dtype=np.uint32)
+    stacked = stacked_runs(plan, keys, len(schedule))
     public = jax.tree.map(lambda leaf: leaf[None], looking.other) if plan.plain_steps else None
-    sizes = few.observation_size, few.actions
-    score, params = watched(looking, stacked, schedule, sizes, training_data(few, present), public)
-    return score, agreement(plan.learner, params, few.observation_size)
+    sizes = FEW.observation_size, FEW.actions
+    score, params = watched(looking, stacked, schedule, sizes, training_data(FEW, present), public)
+    return score, agreement(plan.learner, params, FEW.observation_size)
 
 
 def training_data(chain: Chain, present: bool) -> ExpertData:
@@ -136,9 +148,14 @@ def public_words(seed: int) -> Any:
     return jax_key_data(SeededEntropy(seed), "public")
 
 
+def noise_keys(seeds: Sequence[int]) -> Any:
+    """The words of the keys of noise that fits with these seeds have. Shapes: (runs, 2)."""
+    return np.stack([jax_key_data(SeededEntropy(seed), "noise") for seed in seeds])
+
+
 def stacked_runs(
     plan: FitPlan,
-    seeds: Sequence[int],
+    keys: Any,
     steps: int,
     parts: Sequence[tuple[int, int]] = (),
     public_seed: int = PUBLIC_SEED,
@@ -146,12 +163,13 @@ def stacked_runs(
     """Runs that differ in their noise, and in their own part of the released transitions if any.
 
     What is public is the same for all: the guarantee holds whatever it is.
+
+    Shapes: `keys` (runs, 2), the words of the keys of their noise.
     """
     public = public_words(public_seed)
     one = plan.new_run(public, public, steps)
-    keys = np.stack([jax_key_data(SeededEntropy(seed), "noise") for seed in seeds])
-    run: Run = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(seeds), *leaf.shape)), one)
-    first, end = np.asarray(parts or [(0, 0)] * len(seeds)).T
+    run: Run = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), one)
+    first, end = np.asarray(parts).T if len(parts) else np.zeros((2, len(keys)), np.int64)
     own = jnp.asarray(first), jnp.asarray(end)
     return replace(run, noise_key=jnp.asarray(keys), plain_part=own)
 
@@ -175,7 +193,7 @@ def audit_in_one_run(case: TrainingCase, canaries: int, seed: int) -> Finding:
     schedule = shuffled_schedule(plan.private_steps, 0, PUBLIC_SEED)
     scores, _ = watched(
         Looking(plan, everybody, None, many=True),
-        stacked_runs(plan, [seed], len(schedule)),
+        stacked_runs(plan, noise_keys([seed]), len(schedule)),
         schedule,
         (canaries, 2),
         ExpertData(taking_part, jnp.arange(included.sum() + 1)),
@@ -186,9 +204,9 @@ def audit_in_one_run(case: TrainingCase, canaries: int, seed: int) -> Finding:
         scores[included],
         scores[~included],
         case.delta,
-        what="training",
+        what=f"training, one run, {canaries:,} canaries",
         threat=ITERATES,
-        canary=f"{canaries} at once, each with a direction of its own",
+        canary="each has a direction of its own, and is included by a coin",
         claimed=total_epsilon(plan.events, case.delta),
         runs=1,
         note=GAUSSIAN,

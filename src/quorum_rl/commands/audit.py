@@ -3,7 +3,8 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
@@ -21,8 +22,10 @@ from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
     from quorum_rl.audit import Attack, Finding
+    from quorum_rl.audit.quick import Sizes
+    from quorum_rl.experiments.results import Result
 
-Part = Literal["release", "training", "pipeline"]
+Part = Literal["release", "training", "one-run", "pipeline"]
 OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
 REFUTED: Final = 1  # exit status
 
@@ -44,12 +47,19 @@ class Audit:
     """One part alone, of those without flags."""
     runs: int | None = None
     """Runs of each kind, with the expert and without; each part has a default of its own."""
+    full: bool = False
+    """Instead of --runs: as many as a GPU and sixteen cores make in minutes."""
+    workers: int = 1
+    """Processes that share the releases, which a GPU does not help."""
     trainees: int = 8
     """With --run: how many experts training sees beside the canary. Their gradients are known to
     the adversary, so that more add nothing but time; 0 for as many as the run declares."""
     planted: str | None = None
     """Self-test: plant this bug and see that the audit finds it (exit status 1 if not). One of
     noise-halved, clipping-off, coin-accounting, offset-halved, query-noise-halved, or all."""
+    repeats: int = 1
+    """Self-test: again with so many seeds, from --seed on; and as often without the bugs, where
+    nothing may be found."""
     experts: Path | None = None
     """Membership game: the experts; with --demonstrations, and not private."""
     demonstrations: Path | None = None
@@ -75,6 +85,8 @@ class Audit:
     """Print one JSON object."""
     overwrite: bool = False
     """Replace the file if it exists."""
+    commit: str | None = None
+    """What to note as the commit, where the source is not in git."""
 
     def run(self) -> None:
         self._check()
@@ -88,7 +100,6 @@ class Audit:
             self._self_test(self.planted)
             return
         findings = self._of_run(self.folder) if self.folder is not None else self._of_everything()
-        self._keep({"findings": [one.to_json() for one in findings]})
         if self.picture is not None:
             from quorum_rl.audit.drawing import draw_findings
 
@@ -105,7 +116,7 @@ class Audit:
             check_new_file(self.out, overwrite=self.overwrite)
         if self.picture is not None:
             check_picture(self.picture)
-        for name, least in (("runs", 16), ("games", 1)):
+        for name, least in (("runs", 16), ("games", 1), ("workers", 1), ("repeats", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise QuorumError(f"--{name} is {value}: give at least {least}.")
@@ -121,48 +132,83 @@ class Audit:
             )
 
     def _of_everything(self) -> "list[Finding]":
-        from quorum_rl.audit.quick import Sizes, audited
+        from quorum_rl.audit.quick import audited, described
 
         parts: tuple[Part, ...] = get_args(Part) if self.only is None else (self.only,)
-        sizes = Sizes() if self.runs is None else Sizes.all(self.runs)
+        if self.only is None and find_spec("jax_privacy") is None:
+            parts = tuple(part for part in parts if part != "one-run")
+            self._tell("left out: one-run, which needs pip install 'quorum-rl[audit]'")
+        sizes = self._sizes()
+        cases = {name: facts for part in parts for name, facts in described(part).items()}
+        result = self._result("chain", self.only or "audit", sizes=asdict(sizes), cases=cases)
         findings: list[Finding] = []
         for part in parts:
-            self._tell(f"auditing the {part} ...")
-            findings += audited(part, sizes, self.seed)
+            self._tell(f"auditing: {part} ...")
+            findings += audited(part, sizes, self.seed, self.workers)
+        self._keep(result.facts({"findings": [one.to_json() for one in findings]}))
         return findings
 
     def _of_run(self, folder: Path) -> "list[Finding]":
         from quorum_rl.audit import audit_pipeline, case_of_run
 
-        case = case_of_run(folder, self.trainees or None)
+        case, runs = case_of_run(folder, self.trainees or None), self.runs or OWN_RUNS
         self._tell(case.plan.describe())
+        result = self._result("chain", "run", runs=runs, case=case.to_json())
         with timed_bar(console(stderr=True), "releases, then steps") as progress:
-            return audit_pipeline(case, self.runs or OWN_RUNS, self.seed, progress)
+            findings = audit_pipeline(case, runs, self.seed, progress, self.workers)
+        self._keep(result.facts({"findings": [one.to_json() for one in findings]}))
+        return findings
+
+    def _sizes(self) -> "Sizes":
+        from quorum_rl.audit.quick import Sizes
+
+        if self.full:
+            return Sizes.full()
+        return Sizes() if self.runs is None else Sizes.all(self.runs)
 
     def _self_test(self, name: str) -> None:
-        """Plant bugs, each by itself; all of them must be found."""
+        """Plant bugs, each by itself; all of them must be found, and nothing without them."""
         from quorum_rl.audit import BUGS
         from quorum_rl.audit.planted import bug_named
-        from quorum_rl.audit.quick import Sizes, audit_with_planted
+        from quorum_rl.audit.quick import WITHOUT_BUGS, Trial, all_tried
 
         names = list(BUGS) if name == "all" else [name]
-        sizes = Sizes() if self.runs is None else Sizes.all(self.runs)
         for one in names:
             bug_named(one)
-        found = {}
-        for one in names:
             self._tell(f"SELF-TEST, a bug is planted on purpose: {BUGS[one].said}")
-            found[one] = audit_with_planted(one, sizes, self.seed)
-            if not self.json:
-                show_findings(found[one])
-        caught = {one: any(each.refuted for each in found[one]) for one in names}
+        sizes, seeds = self._sizes(), range(self.seed, self.seed + self.repeats)
+        result = self._result("chain", "planted", sizes=asdict(sizes), seeds=list(seeds))
+        trials = [Trial(one, True, sizes, seed) for one in names for seed in seeds]
+        if self.repeats > 1:
+            trials += [Trial(one, False, sizes, seed) for one in WITHOUT_BUGS for seed in seeds]
+        outcomes = list(zip(trials, all_tried(trials, self.workers), strict=True))
+        planted = {
+            one: [each for trial, each in outcomes if trial[:2] == (one, True)] for one in names
+        }
+        caught = {
+            one: sum(
+                any(each.refuted and not each.note for each in found) for found in planted[one]
+            )
+            for one in names
+        }
+        sound = [one for trial, each in outcomes if not trial.is_planted for one in each]
         self._keep(
-            {
-                "planted": {one: [each.to_json() for each in found[one]] for one in names},
-                "caught": caught,
-            }
+            result.facts(
+                {
+                    "planted": {one: [each.to_json() for each in planted[one][0]] for one in names},
+                    "repeats": self.repeats,
+                    "caught": caught,
+                    "without bugs": {
+                        "findings": len(sound),
+                        "accused": sum(one.refuted for one in sound),
+                    },
+                }
+            )
         )
-        missed = [one for one in names if not caught[one]]
+        if not self.json:
+            for one in names:
+                show_findings(planted[one][0])
+        missed = [one for one in names if caught[one] < self.repeats]
         self._tell(f"missed: {', '.join(missed)}" if missed else f"caught: {', '.join(names)}")
         if missed:
             sys.exit(REFUTED)
@@ -175,23 +221,42 @@ class Audit:
         from quorum_rl.logs import open_demonstrations
 
         log = open_demonstrations(demonstrations)
-        attacks = membership_game(
-            experts_from(experts, log),
-            log,
-            get_learner("cql"),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            settings=FitSettings(private_steps=self.private_steps),
+        settings = FitSettings(private_steps=self.private_steps)
+        budget = {"epsilon": self.epsilon, "delta": self.delta}
+        result = self._result(
+            log.declared.world or "unknown",
+            "membership",
+            **budget,
             games=self.games,
-            seed=self.seed,
+            experts=log.expert_count,
+            transitions=log.transition_count,
+            learner="cql",
+            settings=asdict(settings),
         )
-        self._keep({"attacks": [one.to_json() for one in attacks]})
+        with timed_bar(console(stderr=True), "games") as progress:
+            attacks = membership_game(
+                experts_from(experts, log),
+                log,
+                get_learner("cql"),
+                **budget,
+                settings=settings,
+                games=self.games,
+                seed=self.seed,
+                progress=progress,
+            )
+        self._keep(result.facts({"attacks": [one.to_json() for one in attacks]}))
         if self.picture is not None:
-            from quorum_rl.audit.drawing import draw_attacks
+            from quorum_rl.audit.drawing import draw_curves
 
-            save_picture(draw_attacks(attacks), self.picture)
+            save_picture(draw_curves([one.roc for one in attacks]), self.picture)
         if not self.json:
             show_attacks(attacks)
+
+    def _result(self, world: str, stage: str, **configuration: Any) -> "Result":
+        """What will be found, with all that is needed to find it again; its time begins now."""
+        from quorum_rl.experiments.results import Result
+
+        return Result(world, stage, {"seed": self.seed} | configuration, self.commit)
 
     def _keep(self, facts: dict[str, Any]) -> None:
         """Print or write down what was found, for programs."""

@@ -9,7 +9,7 @@ from quorum_rl.experiments.paper.columns import (
     main_columns,
     published_column,
 )
-from quorum_rl.experiments.paper.results import Result
+from quorum_rl.experiments.results import Result
 
 __all__ = [
     "EPSILONS",

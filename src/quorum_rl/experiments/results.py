@@ -24,7 +24,12 @@ class Result:
     def save(self, folder: Path, found: dict[str, Any]) -> Path:
         """Write what was `found` with its provenance; returns the file."""
         path = folder / f"{self.world.lower()}-{self.stage}.json"
-        facts = {
+        write_json(path, self.facts(found))
+        return path
+
+    def facts(self, found: dict[str, Any]) -> dict[str, Any]:
+        """What was `found`, with what it took to find it."""
+        provenance = {
             "world": self.world,
             "stage": self.stage,
             "commit": self.commit or _commit(),
@@ -32,8 +37,7 @@ class Result:
             "seconds": round(time.monotonic() - self.begun, 1),
             "configuration": self.configuration,
         }
-        write_json(path, facts | found)
-        return path
+        return provenance | found
 
 
 def _commit() -> str | None:

@@ -1,0 +1,43 @@
+"""What the scripts share that write the docs' tables from result files.
+
+What stands in a page between a line <!-- NAME --> and a line <!-- /NAME --> is made by a script;
+everything else is left alone. So no number of those tables is typed by hand.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1]
+RESULTS = DOCS.parent / "results"
+
+Sections = Mapping[str, Callable[[], str]]
+
+
+def rendered(page: str, sections: Sections) -> str:
+    """The page with its sections made anew."""
+    for name, section in sections.items():
+        first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, found_first, rest = page.partition(first)
+        _, found_last, after = rest.partition(last)
+        assert found_first, f"the page has no place for {name}"
+        assert found_last, f"the page has no end of {name}"
+        page = before + first + section() + "\n" + last + after
+    return page
+
+
+def write(name: str, sections: Sections) -> None:
+    """Make the sections of one of the docs' pages anew."""
+    page = DOCS / name
+    page.write_text(rendered(page.read_text(encoding="utf-8"), sections), encoding="utf-8")
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    aligned = ["---", *["--:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, aligned, *rows])
+
+
+def provenance(facts: dict[str, Any]) -> str:
+    """Where a result comes from, in words."""
+    machine = facts["machine"].split(",")[0].removeprefix("gpu ").removeprefix("cpu ")
+    return f"{machine}, {facts['seconds']:.0f} s, commit `{facts['commit']}`"
