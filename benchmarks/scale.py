@@ -1,14 +1,16 @@
 """What every stage takes for 100 to 30,000 experts: the measurements behind `quorum_rl.cost`.
 
     python benchmarks/scale.py --out results/scale/h200.json --commit $(git rev-parse HEAD)
-    python benchmarks/scale.py --tiny --out tiny.json
+    python benchmarks/scale.py --sizes cpu --out results/scale/cpu.json --limit 300
+    python benchmarks/scale.py --sizes tiny --out tiny.json
 
 Each part (training experts, asking them, private steps) runs in a process of its own, as a device
 tells its peak of memory only since the process began, and sizes rise within a part for the same
 reason. Networks have random weights and the logs nothing but zeros: time does not depend on either.
 A row says what was measured in the words of `quorum_rl.cost.Size`, so that the model can be asked
-for the very same. Compiling is not timed. About two and a half minutes on an H200; `--limit` is
-the seconds after which a part begins nothing new.
+for the very same. On a CPU the processor's seconds stand beside those of the clock, as other work
+may take some of the latter. Compiling is not timed. About two and a half minutes on an H200;
+`--limit` is the seconds after which a part begins nothing new.
 """
 
 import argparse
@@ -24,8 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,6 +79,19 @@ TINY: Final = Sizes(
 )
 
 
+CPU: Final = Sizes(
+    experts=(10, 100),
+    agents_at_once=100,
+    hidden=(64, 64),
+    iterations=100,
+    counted=8,
+    private_steps=10,
+    private_of=300,
+    batches=((64, 16, (256, 256)), (64, 1, (256, 256)), (64, 16, (64, 64)), (8, 16, (256, 256))),
+)
+SIZES: Final = {"gpu": Sizes(), "cpu": CPU, "tiny": TINY}
+
+
 @dataclass
 class Notes:
     """What was measured so far, written to a file after every row."""
@@ -86,8 +100,10 @@ class Notes:
     limit: float
     rows: list[Row] = field(default_factory=list)
 
-    def add(self, stage: str, size: Row, seconds: float, **more: Any) -> None:
-        row = {"stage": stage, "size": size, "seconds": seconds, **more, **memory()}
+    def add(self, stage: str, size: Row, took: "Took", **more: Any) -> None:
+        row = {"stage": stage, "size": size, "seconds": took.seconds, **more, **memory()}
+        if jax.default_backend() == "cpu":
+            row["processor_seconds"] = took.processor
         self.rows.append(row)
         self.path.write_text(json.dumps(self.rows, indent=1))
         print(f"{time.perf_counter() - BEGAN:6.1f} s", json.dumps(row), flush=True)
@@ -143,31 +159,32 @@ def train_experts(sizes: Sizes, notes: Notes) -> None:
         iterations, waves = (2 if many else 4), -(-agents // sizes.agents_at_once)
         per_agent = iterations * recipe.steps_per_iteration
         plan = Plan(settings, agents // settings, 1, per_agent, judging_episodes=1)
-        marks: list[tuple[float, float, int]] = []
+        marks: list[tuple[Took, int]] = []
 
         def report(_: Progress, standing: Standing) -> bool:
             jax.block_until_ready(standing.agents)
-            marks.append((before[-1], time.perf_counter(), standing.iteration))  # noqa: B023
-            before.append(marks[-1][1])  # noqa: B023
+            marks.append((Took.since(before[-1]), standing.iteration))  # noqa: B023
+            before.append(Took.now())  # noqa: B023
             ended = len(marks) == iterations * min(waves, WAVES)  # noqa: B023
             return ended or notes.late
 
-        before = [time.perf_counter()]
+        before = [Took.now()]
         with suppress(Stopped):
             train_population(
                 world, plan, recipe, seed=0, agents_per_wave=min(agents, sizes.agents_at_once),
                 iterations_per_chunk=1, report=report,
             )  # fmt: skip
         # An iteration that follows another has neither compiling nor judging in it.
-        each = [end - start for start, end, _ in marks]
-        alone = [end - start for start, end, iteration in marks if iteration > 1]
+        each = [took.seconds for took, _ in marks]
+        alone = sorted(took for took, iteration in marks if iteration > 1)
         at_once = min(agents, sizes.agents_at_once)
         size = size_of(
             sizes, agents, agents=agents, agents_at_once=at_once,
             agent_steps=recipe.steps_per_iteration,
         )  # fmt: skip
         if alone:
-            notes.add("experts", size, median(alone) * waves, each=each, of_waves=waves)
+            middle = alone[len(alone) // 2].times(waves)
+            notes.add("experts", size, middle, each=each, of_waves=waves)
 
 
 def networks_of(sizes: Sizes, experts: int, on_host: bool) -> Any:
@@ -211,7 +228,7 @@ def ask_experts(sizes: Sizes, notes: Notes) -> None:
         act(replace(params, time_limit=1))  # compiles
         seconds = timed(partial(act, params))
         size = size_of(sizes, count, trajectories=trajectories, horizon=sizes.acting)
-        notes.add("collect", size, seconds, placing=placing, from_host=on_host)
+        notes.add("collect", size, seconds, placing=placing.seconds, from_host=on_host)
         policies = act = None  # before the same are made again
         if trajectories == TRAJECTORIES:
             count_prefixes(sizes, notes, networks_of(sizes, count, on_host), on_host)
@@ -240,7 +257,7 @@ def count_prefixes(sizes: Sizes, notes: Notes, policies: Any, on_host: bool) -> 
     first = timed(counted)
     again = min(timed(counted) for _ in range(2))
     size = size_of(sizes, len(policies), horizon=sizes.counted, iterations=sizes.iterations)
-    notes.add("count", size, again, first=first, from_host=on_host)
+    notes.add("count", size, again, first=first.seconds, from_host=on_host)
 
 
 def take_private_steps(sizes: Sizes, notes: Notes) -> None:
@@ -263,7 +280,8 @@ def take_private_steps(sizes: Sizes, notes: Notes) -> None:
         times = [timed(one) for _ in range(3)]
         more = {"batch": round(batch), "transitions_per_expert": each, "learner_hidden": hidden}
         size = size_of(sizes, experts, private_steps=sizes.private_steps, **more)
-        notes.add("private steps", size, min(times), each=times, bytes_of_data=held[experts])
+        each_s = [took.seconds for took in times]
+        notes.add("private steps", size, min(times), each=each_s, bytes_of_data=held[experts])
 
 
 def empty_log(experts: int) -> Any:
@@ -314,10 +332,29 @@ def training(
     return take
 
 
-def timed(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+class Took(NamedTuple):
+    """How long something took, by the clock and by the processor."""
+
+    seconds: float
+    processor: float
+
+    @classmethod
+    def since(cls, start: "Took") -> "Took":
+        now = cls.now()
+        return cls(now.seconds - start.seconds, now.processor - start.processor)
+
+    @classmethod
+    def now(cls) -> "Took":
+        return cls(time.perf_counter(), time.process_time())
+
+    def times(self, count: int) -> "Took":
+        return Took(count * self.seconds, count * self.processor)
+
+
+def timed(function: Callable[[], Any]) -> Took:
+    start = Took.now()
     jax.block_until_ready(function())
-    return time.perf_counter() - start
+    return Took.since(start)
 
 
 PARTS: Final = {
@@ -332,13 +369,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit", default="")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each part")
-    parser.add_argument("--tiny", action="store_true", help="whether it runs, not how long")
+    parser.add_argument("--sizes", choices=SIZES, default="gpu", help="tiny: whether it runs")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
         prepare()
-        PARTS[given.part](TINY if given.tiny else Sizes(), Notes(given.out, given.limit))
+        PARTS[given.part](SIZES[given.sizes], Notes(given.out, given.limit))
         told = {"machine": this_machine(), "device": jax.devices()[0].device_kind}
         given.out.with_suffix(".about").write_text(json.dumps(told))
         return
@@ -348,7 +385,7 @@ def main() -> None:
         for part in given.parts:
             notes = Path(folder) / f"{part}.json"
             command = [sys.executable, __file__, "--part", part, "--out", str(notes)]
-            command += ["--limit", str(given.limit)] + ["--tiny"] * given.tiny
+            command += ["--limit", str(given.limit), "--sizes", given.sizes]
             done = subprocess.run(command, timeout=2 * given.limit + 60)
             rows += json.loads(notes.read_text()) if notes.exists() else []
             if done.returncode == 0:

@@ -1,20 +1,26 @@
 """What a whole run takes, in time and memory, by formulas of one line for each stage.
 
-With m experts, N trajectories of T steps each, K release iterations, networks of P (expert) and
-L (learner) parameters, o numbers in an observation and D devices:
+With m experts, N trajectories of T steps each, K release iterations, networks of P (expert, of h
+hidden units) and L (learner) parameters, o numbers in an observation, D devices on H hosts, n
+private steps of q m experts with k transitions each; a bar over a number says that it is filled up
+to whole blocks, in which experts are asked:
 
-| stage         | operations                      | bytes on a device    | bytes on the host |
-|---------------|---------------------------------|----------------------|-------------------|
-| experts       | agents · steps · 30 P           | agents · 76 P / D    | 4 m P             |
-| collect       | m N T · 2 P                     | 4 m P / D            | 2 m N T (4 o + 8) |
-| count         | m K T · 2 P, and m K T products | 4 m P / D            | 8 m K             |
-| private steps | steps · q m k · 6 L             | m N T (8 o + 10) / D | m N T (8 o + 10)  |
+| stage         | work                                  | bytes on a device    | on all hosts      |
+|---------------|---------------------------------------|----------------------|-------------------|
+| experts       | agents · steps · 30 P / D; iterations | agents at once · A/D | 4 m P             |
+| networks      | 4 m P / D bytes to the devices        | 4 m P / D            | 4 m P             |
+| collect       | T · m̄ N̄ · 2 P / D; T; m N T / H      | 4 m P / D            | 2 m N T (4 o + 8) |
+| count         | m̄ K T · 2 P / D; m K T / H products   | 4 m P / D            | 8 m K             |
+| private steps | n · (q m k · 6 L / D; 1; L; m / D)    | m N T (8 o + 10) / D | m N T (8 o + 10)  |
 
-A private step also makes noise for L parameters and sums them over the devices, on each of them.
-Operations are divided by D times the speed of a device; the speeds are measured, one for each kind
-of work, as they differ by more than the formulas do. Counting is an upper bound: iterations end
-before T. Time for compiling, for files and for the worlds' own physics is left out, so expect a
-half more for LunarLander and HIV; where an entry of `MACHINES` is a guess, it says so.
+An agent takes A = 44 P + 4820 h + 32768 (3 o + 12) bytes while it learns.
+
+Every piece of work has a price in seconds, one for each kind of it, as they differ by more than the
+formulas do. On an H200 they are fitted to measurements of 100 to 30,000 experts (docs/scale.md has
+both side by side; `benchmarks/scale.py` measures, `benchmarks/fit_scale.py` fits). Counting is an
+upper bound: iterations end before T. Time for compiling, for files and for the physics of worlds
+other than CartPole and Acrobot is left out, so expect more for LunarLander and HIV. Where a price
+is a guess, `MACHINES` says so.
 
 Public numbers only: nothing here looks at data.
 """
@@ -27,16 +33,21 @@ from typing import Final, NamedTuple
 from quorum_rl.errors import QuorumError
 
 ACTING, JUDGING, LEARNING = 2, 4, 24  # operations for each parameter, per step of PPO
-# Weights, moments, gradients, roll-outs and what lies between layers, per parameter of both nets:
-# 31.9 GiB for 3000 agents of (512, 256, 64) on an H200.
-BYTES_OF_AN_AGENT: Final = 76
+STEPS_PER_ITERATION: Final = 8192  # of an agent: 64 copies of its world for 128 steps
+# Bytes of an agent while it learns: for each parameter of an actor as large as its critic (weights,
+# moments, gradients, a copy in low precision), for each hidden unit (what lies between layers), for
+# each number that a step of a roll-out leaves.
+PER_PARAMETER, PER_UNIT, PER_NUMBER = 44, 4820, 4
+DEVICES_OF_A_HOST: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How large a run is; every number is declared.
 
-    `agents` are trained for `agent_steps` each, 0 if experts come from elsewhere.
+    `agents` are trained for `agent_steps` each, 0 if experts come from elsewhere; `agents_at_once`
+    of them together on all devices, or as many as fit. `batch` is how many experts take part in a
+    private step in the mean.
     """
 
     experts: int
@@ -51,6 +62,7 @@ class Size:
     batch: int = 512
     transitions_per_expert: int = 16
     agents: int = 0
+    agents_at_once: int = 0
     agent_steps: int = 1_000_000
     devices: int = 1
 
@@ -64,33 +76,76 @@ class Size:
         sizes = (self.observation_size, *hidden, self.actions)
         return sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
 
+    @property
+    def bytes_of_an_agent(self) -> int:
+        """What an agent takes on a device while it learns."""
+        seen = STEPS_PER_ITERATION * PER_NUMBER * (3 * self.observation_size + 12)
+        expert = self.parameters(self.expert_hidden)
+        return PER_PARAMETER * expert + PER_UNIT * sum(self.expert_hidden) + seen
+
+
+class Block(NamedTuple):
+    """The shape in which experts are asked: as many experts, and as many states of each."""
+
+    experts: int
+    rows: int
+
+
+Work = Mapping[str, Mapping[str, float]]
+"""For each stage how much there is to do, by the names of prices."""
+
 
 class Machine(NamedTuple):
-    """Speeds of one device: operations a second, or seconds for each. `guessed` names guesses."""
+    """A device: its memory for agents, the block in which it asks, and its prices in seconds.
 
-    ppo: float
-    query: float
-    private: float
-    product: float  # seconds to multiply one expert's product, on the host
-    noise: float  # seconds for one parameter's noise
-    step: float  # seconds that a private step takes at least
-    link: float  # bytes a second between devices
+    `guessed` names the prices that are guesses.
+    """
+
+    memory: float
+    block: Block
+    prices: Mapping[str, float]
     guessed: tuple[str, ...] = ()
 
 
 MACHINES: Final[Mapping[str, Machine]] = {
     # One core of an AMD EPYC, by processor time, with other work beside it.
-    "cpu-core": Machine(2.8e10, 4.5e10, 2.8e10, 4.8e-9, 4e-9, 3.5e-4, 1e10, guessed=("link",)),
-    # PPO as docs/experts.md has it; the rest is not measured yet.
+    "cpu-core": Machine(
+        memory=float("inf"),
+        block=Block(32, 32),
+        prices={
+            "operation of PPO": 1 / 2.8e10,
+            "iteration of PPO": 5e-2,
+            "byte to a device": 1 / 5e9,
+            "operation of a query": 1 / 4.5e10,
+            "time step": 1e-3,
+            "step of a trajectory": 1e-7,
+            "product": 4.8e-9,
+            "operation of a private step": 1 / 2.8e10,
+            "private step": 3.5e-4,
+            "noise of a parameter": 4e-9,
+            "draw of an expert": 1e-8,
+            "byte between devices": 1e-10,
+        },
+        guessed=("byte between devices",),
+    ),
     "h200": Machine(
-        1.35e14,
-        2e13,
-        1e13,
-        4.8e-9,
-        1e-11,
-        2e-4,
-        4e11,
-        guessed=("query", "private", "noise", "step", "link"),
+        memory=0.6 * 141e9,
+        block=Block(256, 128),
+        prices={
+            "operation of PPO": 1 / 1.0e14,
+            "iteration of PPO": 2e-2,
+            "byte to a device": 1 / 4e9,
+            "operation of a query": 1 / 2e13,
+            "time step": 1e-3,
+            "step of a trajectory": 1e-8,
+            "product": 4.8e-9,
+            "operation of a private step": 1 / 1e13,
+            "private step": 2e-4,
+            "noise of a parameter": 1e-11,
+            "draw of an expert": 1e-10,
+            "byte between devices": 1 / 4e11,
+        },
+        guessed=("byte between devices",),
     ),
 }
 
@@ -113,47 +168,83 @@ def costs_of(size: Size, machine: str) -> tuple[Cost, ...]:
     """
     if machine not in MACHINES:
         raise QuorumError(f"the machine is {machine!r}: choose one of {', '.join(MACHINES)}.")
-    speed, devices = MACHINES[machine], size.devices
-    expert = size.parameters(size.expert_hidden)
-    learner = size.parameters(size.learner_hidden)
+    known = MACHINES[machine]
     steps = size.experts * size.trajectories * size.horizon
-    counted = size.experts * size.iterations * size.horizon
-    networks = 4.0 * size.experts * expert
-    agent_steps = size.agents * size.agent_steps
-    training = agent_steps * (ACTING + JUDGING + LEARNING) * expert / (devices * speed.ppo)
-    shown = size.private_steps * size.batch * size.transitions_per_expert
-    alike = learner * speed.noise + speed.step  # what every device does by itself
-    if devices > 1:
-        alike += 2 * 4 * learner / speed.link
-    learning = shown * 6 * learner / (devices * speed.private) + size.private_steps * alike
-    asking = 2 * expert / (devices * speed.query)
+    networks = 4.0 * size.experts * size.parameters(size.expert_hidden)
     logged = float(steps * (8 * size.observation_size + 10))
-    column = 2.0 * steps * (4 * size.observation_size + 8)
-    return (
-        _cost("experts", training, size.agents * BYTES_OF_AN_AGENT * expert, networks, speed, size),
-        _cost("collect", steps * asking, networks, column, speed, size),
-        _cost(
-            "count",
-            counted * (asking + speed.product),
-            networks,
-            8.0 * size.experts * size.iterations,
-            speed,
-            size,
-        ),
-        _cost("private steps", learning, logged, logged, speed, size),
+    counts = 8.0 * size.experts * size.iterations
+    at_once = agents_at_once(size, known.memory)
+    on_devices = {
+        "experts": at_once * float(size.bytes_of_an_agent),
+        "networks": networks,
+        "collect": networks,
+        "count": networks,
+        "private steps": logged,
+    }
+    on_host = {
+        "experts": networks,
+        "networks": networks,
+        "collect": 2.0 * steps * (4 * size.observation_size + 8),
+        "count": counts,
+        "private steps": logged,
+    }
+    return tuple(
+        Cost(
+            stage,
+            sum(amount * known.prices[name] for name, amount in amounts.items()),
+            on_devices[stage] / size.devices,
+            on_host[stage],
+            any(amount and name in known.guessed for name, amount in amounts.items()),
+        )
+        for stage, amounts in work_of(size, known.block, at_once).items()
     )
 
 
-USES: Final = {
-    "experts": {"ppo"},
-    "collect": {"query"},
-    "count": {"query", "product"},
-    "private steps": {"private", "noise", "step"},
-}
+def agents_at_once(size: Size, memory: float) -> int:
+    """How many agents are trained together, in equal waves that fit the devices."""
+    if size.agents == 0:
+        return 0
+    fit = size.agents_at_once
+    if not fit:
+        fit = int(min(size.devices * memory / size.bytes_of_an_agent, size.agents)) or 1
+    waves = -(-size.agents // fit)
+    return -(-size.agents // waves)
 
 
-def _cost(
-    stage: str, seconds: float, on_devices: float, on_host: float, speed: Machine, size: Size
-) -> Cost:
-    guessed = bool(USES[stage] & set(speed.guessed))
-    return Cost(stage, seconds, on_devices / size.devices, on_host, guessed)
+def work_of(size: Size, block: Block, at_once: int) -> Work:
+    """How much there is to do in each stage, on the device and the host that have most of it."""
+    devices, hosts = size.devices, -(-size.devices // DEVICES_OF_A_HOST)
+    expert = size.parameters(size.expert_hidden)
+    learner = size.parameters(size.learner_hidden)
+    asked = block.experts * -(-size.experts // (block.experts * devices))
+    rows = block.rows * -(-size.trajectories // block.rows)
+    answers = size.experts * size.iterations * size.horizon
+    iterations = size.agent_steps / STEPS_PER_ITERATION
+    waves = -(-size.agents // at_once) if at_once else 0
+    learning = (ACTING + JUDGING + LEARNING) * expert
+    taken = size.private_steps
+    return {
+        "experts": {
+            "operation of PPO": size.agents * size.agent_steps * learning / devices,
+            "iteration of PPO": waves * iterations,
+        },
+        "networks": {"byte to a device": 4.0 * size.experts * expert / devices},
+        "collect": {
+            "operation of a query": size.horizon * asked * rows * 2.0 * expert,
+            "time step": size.horizon,
+            "step of a trajectory": size.experts * size.trajectories * size.horizon / hosts,
+        },
+        "count": {
+            "operation of a query": asked * size.iterations * size.horizon * 2.0 * expert,
+            "product": answers / hosts,
+        },
+        "private steps": {
+            "operation of a private step": (
+                taken * size.batch * size.transitions_per_expert * 6.0 * learner / devices
+            ),
+            "private step": taken,
+            "noise of a parameter": taken * learner,
+            "draw of an expert": taken * size.experts / devices,
+            "byte between devices": taken * 8.0 * learner if devices > 1 else 0.0,
+        },
+    }

@@ -111,7 +111,9 @@ class Plan:
 
     def _costs(self, plan: "ReleasePlan") -> tuple["Cost", ...]:
         from quorum_rl.cost import Size, costs_of
+        from quorum_rl.fit.settings import FitSettings
 
+        usual = FitSettings()
         size = Size(
             experts=self.experts,
             trajectories=self.trajectories,
@@ -121,6 +123,9 @@ class Plan:
             iterations=plan.event.iterations,
             expert_hidden=self.expert_hidden,
             learner_hidden=self.learner_hidden,
+            private_steps=usual.private_steps or 0,
+            batch=round(usual.sampling_rate * self.experts),
+            transitions_per_expert=usual.transitions_per_expert,
             agents=self.experts,
             devices=self.devices,
         )
