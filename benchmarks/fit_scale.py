@@ -24,11 +24,11 @@ Row = dict[str, Any]
 def rows_of(measured: dict[str, Any]) -> list[Row]:
     """What was measured, row by row; putting networks on the device as a stage of its own.
 
-    On a CPU the seconds are the processor's: other work beside it takes none of those.
+    The first time that is done it starts the device too, and is left out. On a CPU the seconds are the processor's: other work beside it takes none of those.
     """
-    rows = []
+    rows: list[Row] = []
     for row in measured["rows"]:
-        if row.get("placing") and row["from_host"]:
+        if row.get("placing") and row["from_host"] and rows[-1]["stage"] != "experts":
             rows.append(row | {"stage": "networks", "seconds": row["placing"]})
         rows.append(row | {"seconds": row.get("processor_seconds") or row["seconds"]})
     return rows

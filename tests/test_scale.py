@@ -39,8 +39,9 @@ def test_predictions_are_within_a_factor_of_what_was_measured(name: str, machine
         found = prediction(row, machine)
         assert 1 / FACTOR < found.seconds / row["seconds"] < FACTOR, (row, found)
         assert not found.guessed
-        # Small ones have programs and blocks in memory beside what the formulas count.
-        bytes_held = held(row) if "bytes_peak" in row else None
+        # Small ones have programs and blocks in memory beside what the formulas count, and where
+        # there were several waves the one before was not let go yet (the page says so).
+        bytes_held = held(row) if "bytes_peak" in row and row.get("of_waves", 1) == 1 else None
         if bytes_held and bytes_held > 2**30:
             assert 1 / MEMORY < found.device_bytes / bytes_held < MEMORY, (row, found)
 

@@ -98,7 +98,13 @@ def million() -> str:
         most = max(cost.device_bytes for cost in costs)
         rows.append([f"{count}", *times, _seconds(sum(c.seconds for c in costs)), _gib(most)])
     names = [cost.stage for cost in costs]
-    return table(["H200", *names, "together", "most on a device, GiB"], rows)
+    on_host = {cost.stage: cost.host_bytes / 1e9 for cost in costs}
+    told = (
+        f"All networks are {on_host['networks']:,.0f} GB, the demonstrations "
+        f"{on_host['private steps']:,.0f} GB as private steps read them and "
+        f"{on_host['collect']:,.0f} GB while they are put together."
+    )
+    return f"{table(['H200', *names, 'together', 'most on a device, GiB'], rows)}\n\n{told}"
 
 
 def _what(row: dict[str, Any]) -> str:

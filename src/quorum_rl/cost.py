@@ -1,26 +1,27 @@
 """What a whole run takes, in time and memory, by formulas of one line for each stage.
 
 With m experts, N trajectories of T steps each, K release iterations, networks of P (expert, of h
-hidden units) and L (learner) parameters, o numbers in an observation, D devices on H hosts, n
-private steps of q m experts with k transitions each; a bar over a number says that it is filled up
-to whole blocks, in which experts are asked:
+hidden units) and L (learner, of u hidden units) parameters, o numbers in an observation, D devices
+on H hosts, n private steps of q m experts with k transitions each; m̄ and N̄ are filled up to whole
+blocks, in which experts are asked:
 
 | stage         | work                                  | bytes on a device    | on all hosts      |
 |---------------|---------------------------------------|----------------------|-------------------|
 | experts       | agents · steps · 30 P / D; iterations | agents at once · A/D | 4 m P             |
 | networks      | 4 m P / D bytes to the devices        | 4 m P / D            | 4 m P             |
 | collect       | T · m̄ N̄ · 2 P / D; T; m N T / H      | 4 m P / D            | 2 m N T (4 o + 8) |
-| count         | m̄ K T · 2 P / D; m K T / H products   | 4 m P / D            | 8 m K             |
-| private steps | n · (q m k · 6 L / D; 1; L; m / D)    | m N T (8 o + 10) / D | m N T (8 o + 10)  |
+| count         | m̄ K T · 2 P / D                       | 4 m P / D            | 8 m K             |
+| private steps | n q m k (6 L; u) / D; n               | m N T (8 o + 10) / D | m N T (8 o + 10)  |
 
-An agent takes A = 44 P + 4820 h + 32768 (3 o + 12) bytes while it learns.
+An agent takes A = 44 P + 7440 h + 32768 (3 o + 12) bytes while it learns.
 
 Every piece of work has a price in seconds, one for each kind of it, as they differ by more than the
-formulas do. On an H200 they are fitted to measurements of 100 to 30,000 experts (docs/scale.md has
-both side by side; `benchmarks/scale.py` measures, `benchmarks/fit_scale.py` fits). Counting is an
-upper bound: iterations end before T. Time for compiling, for files and for the physics of worlds
-other than CartPole and Acrobot is left out, so expect more for LunarLander and HIV. Where a price
-is a guess, `MACHINES` says so.
+formulas do. They are fitted to measurements, on an H200 of 100 to 30,000 experts (docs/scale.md has
+both side by side; `benchmarks/scale.py` measures, `benchmarks/fit_scale.py` fits). What was too
+little to be seen there has no price: noise, drawing experts, and the products of a count, which the
+host makes while the device answers. Counting is an upper bound: iterations end before T. Time for
+compiling, for files and for the physics of worlds other than CartPole and Acrobot is left out, so
+expect more for LunarLander and HIV. Where a price is a guess, `MACHINES` says so.
 
 Public numbers only: nothing here looks at data.
 """
@@ -37,8 +38,9 @@ STEPS_PER_ITERATION: Final = 8192  # of an agent: 64 copies of its world for 128
 # Bytes of an agent while it learns: for each parameter of an actor as large as its critic (weights,
 # moments, gradients, a copy in low precision), for each hidden unit (what lies between layers), for
 # each number that a step of a roll-out leaves.
-PER_PARAMETER, PER_UNIT, PER_NUMBER = 44, 4820, 4
+PER_PARAMETER, PER_UNIT, PER_NUMBER = 44, 7440, 4
 DEVICES_OF_A_HOST: Final = 8
+SAMPLING_RATE: Final = 0.17  # of the experts, in a private step: as a fit has it unless told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,37 +115,35 @@ MACHINES: Final[Mapping[str, Machine]] = {
         memory=float("inf"),
         block=Block(32, 32),
         prices={
-            "operation of PPO": 1 / 2.8e10,
-            "iteration of PPO": 5e-2,
-            "byte to a device": 1 / 5e9,
-            "operation of a query": 1 / 4.5e10,
-            "time step": 1e-3,
-            "step of a trajectory": 1e-7,
-            "product": 4.8e-9,
-            "operation of a private step": 1 / 2.8e10,
-            "private step": 3.5e-4,
-            "noise of a parameter": 4e-9,
-            "draw of an expert": 1e-8,
+            "operation of PPO": 2.7e-11,
+            "iteration of PPO": 0.0,
+            "byte to a device": 1.6e-9,
+            "operation of a query": 3.2e-11,
+            "time step": 1.1e-3,
+            "step of a trajectory": 1.3e-7,
+            "operation of a private step": 2.2e-11,
+            "unit of a private step": 2.7e-9,
+            "private step": 1.4e-3,
             "byte between devices": 1e-10,
         },
         guessed=("byte between devices",),
     ),
+    # Reproducible kernels; the memory is what agents_per_wave takes of it. Between devices it is
+    # what the vendor says of NVLink, in one direction.
     "h200": Machine(
         memory=0.6 * 141e9,
         block=Block(256, 128),
         prices={
-            "operation of PPO": 1 / 1.0e14,
-            "iteration of PPO": 2e-2,
-            "byte to a device": 1 / 4e9,
-            "operation of a query": 1 / 2e13,
-            "time step": 1e-3,
-            "step of a trajectory": 1e-8,
-            "product": 4.8e-9,
-            "operation of a private step": 1 / 1e13,
-            "private step": 2e-4,
-            "noise of a parameter": 1e-11,
-            "draw of an expert": 1e-10,
-            "byte between devices": 1 / 4e11,
+            "operation of PPO": 9.7e-15,
+            "iteration of PPO": 1.3e-2,
+            "byte to a device": 5e-10,
+            "operation of a query": 5.1e-14,
+            "time step": 2.9e-3,
+            "step of a trajectory": 3.6e-7,
+            "operation of a private step": 6.9e-15,
+            "unit of a private step": 6.2e-11,
+            "private step": 2.7e-4,
+            "byte between devices": 1 / 4.5e11,
         },
         guessed=("byte between devices",),
     ),
@@ -218,11 +218,11 @@ def work_of(size: Size, block: Block, at_once: int) -> Work:
     learner = size.parameters(size.learner_hidden)
     asked = block.experts * -(-size.experts // (block.experts * devices))
     rows = block.rows * -(-size.trajectories // block.rows)
-    answers = size.experts * size.iterations * size.horizon
     iterations = size.agent_steps / STEPS_PER_ITERATION
     waves = -(-size.agents // at_once) if at_once else 0
     learning = (ACTING + JUDGING + LEARNING) * expert
     taken = size.private_steps
+    shown = taken * size.batch * size.transitions_per_expert
     return {
         "experts": {
             "operation of PPO": size.agents * size.agent_steps * learning / devices,
@@ -236,15 +236,11 @@ def work_of(size: Size, block: Block, at_once: int) -> Work:
         },
         "count": {
             "operation of a query": asked * size.iterations * size.horizon * 2.0 * expert,
-            "product": answers / hosts,
         },
         "private steps": {
-            "operation of a private step": (
-                taken * size.batch * size.transitions_per_expert * 6.0 * learner / devices
-            ),
+            "operation of a private step": shown * 6.0 * learner / devices,
+            "unit of a private step": shown * float(sum(size.learner_hidden)) / devices,
             "private step": taken,
-            "noise of a parameter": taken * learner,
-            "draw of an expert": taken * size.experts / devices,
             "byte between devices": taken * 8.0 * learner if devices > 1 else 0.0,
         },
     }

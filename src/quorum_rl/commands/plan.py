@@ -110,10 +110,8 @@ class Plan:
             console().print(f"the plan is in {self.out}")
 
     def _costs(self, plan: "ReleasePlan") -> tuple["Cost", ...]:
-        from quorum_rl.cost import Size, costs_of
-        from quorum_rl.fit.settings import FitSettings
+        from quorum_rl.cost import SAMPLING_RATE, Size, costs_of
 
-        usual = FitSettings()
         size = Size(
             experts=self.experts,
             trajectories=self.trajectories,
@@ -123,9 +121,7 @@ class Plan:
             iterations=plan.event.iterations,
             expert_hidden=self.expert_hidden,
             learner_hidden=self.learner_hidden,
-            private_steps=usual.private_steps or 0,
-            batch=round(usual.sampling_rate * self.experts),
-            transitions_per_expert=usual.transitions_per_expert,
+            batch=round(SAMPLING_RATE * self.experts),
             agents=self.experts,
             devices=self.devices,
         )
