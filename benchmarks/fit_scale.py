@@ -24,7 +24,8 @@ Row = dict[str, Any]
 def rows_of(measured: dict[str, Any]) -> list[Row]:
     """What was measured, row by row; putting networks on the device as a stage of its own.
 
-    The first time that is done it starts the device too, and is left out. On a CPU the seconds are the processor's: other work beside it takes none of those.
+    The first time that is done it starts the device too, and is left out. On a CPU the seconds are
+    the processor's: other work beside it takes none of those.
     """
     rows: list[Row] = []
     for row in measured["rows"]:

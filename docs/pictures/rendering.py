@@ -32,8 +32,9 @@ def write(name: str, sections: Sections) -> None:
     page.write_text(rendered(page.read_text(encoding="utf-8"), sections), encoding="utf-8")
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    aligned = ["---", *["--:"] * (len(header) - 1)]
+def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
+    """A table whose first columns, so many, are words; the others are numbers."""
+    aligned = ["---"] * words + ["--:"] * (len(header) - words)
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, aligned, *rows])
 
 

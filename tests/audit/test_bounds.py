@@ -1,7 +1,9 @@
 """Lower bounds on ε, against mechanisms whose ε is known."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from quorum_rl.audit.bounds import (
     proportion_bounds,
     ratio_scores,
 )
+from quorum_rl.audit.finding import CERTAIN
 from quorum_rl.errors import QuorumError
 
 REPETITIONS = 400
@@ -70,6 +73,31 @@ def test_a_bound_exceeds_the_truth_no_oftener_than_it_says(
         present, absent = (draw(rng, 300) for draw in mechanism)
         above += lower_bound(present, absent, delta).epsilon > truth
     assert above <= MOST_ABOVE
+
+
+@pytest.mark.parametrize(
+    ("often", "seldom", "delta"),
+    [(0.5, 0.5, 0.0), (0.3, 0.1, 0.05), (1.0, 0.7, 0.01)],
+)
+def test_whoever_is_sound_is_accused_with_probability_0_1_percent_at_most(
+    often: float, seldom: float, delta: float
+) -> None:
+    """Exactly, by enumerating all counts of the runs that judge, for the threshold 0.5."""
+    truth, judging, choosing = math.log((often - delta) / seldom), 90, 30
+
+    def accused(absent: int, present: int) -> bool:
+        here, away = (np.arange(judging) < count for count in (present, absent))
+        first = np.arange(choosing) < choosing - 1, np.arange(choosing) < 1
+        made = [np.concatenate(one).astype(float) for one in zip(first, (here, away), strict=True)]
+        found = lower_bound(made[0], made[1], delta, CERTAIN)
+        assert (found.judged, found.direction) == (judging, "remove")
+        return found.epsilon > truth
+
+    counts = range(judging + 1)
+    # The more of the runs with the expert reach it, the sooner: so the first count is enough.
+    first = [bisect_left(counts, True, key=partial(accused, absent)) for absent in counts]
+    alarms = binom(judging, often).sf(np.array(first) - 1) @ binom(judging, seldom).pmf(counts)
+    assert alarms <= 1 - CERTAIN
 
 
 @pytest.mark.parametrize("separation", [0.0, 1.0])

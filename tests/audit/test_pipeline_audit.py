@@ -1,24 +1,36 @@
 """The audit of the whole: it runs what a fit runs, and finds no more than the plan claims."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from enumeration import iteration_distribution
+from scipy.stats import norm
+from trees import along, always, chain, experts
 
 from quorum_rl.audit.own_run import case_of_run
-from quorum_rl.audit.pipeline import PipelineCase, audit_pipeline, fits, small_case
+from quorum_rl.audit.pipeline import (
+    PipelineCase,
+    audit_pipeline,
+    fits,
+    release_first,
+    small_case,
+    training_first,
+)
 from quorum_rl.budget import ASSUMPTIONS, read_ledger
 from quorum_rl.cli import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 from quorum_rl.fit import fit
 from quorum_rl.fit.options import configuration
+from quorum_rl.privacy import total_epsilon
 from quorum_rl.release import read_released
 
-RUNS = 400  # always, so that programs are compiled once
+RUNS = 200  # always, so that programs are compiled once
 FULL, EMPTY = 0, 20  # seeds of fits that release something, and nothing
 
 
@@ -30,14 +42,14 @@ def _case() -> PipelineCase:
 @pytest.mark.parametrize("seed", [FULL, EMPTY], ids=["some", "nothing"])
 def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_path: Path) -> None:
     """A fit that releases something, and one that does not, each beside many others."""
-    plan, chain = case.plan, case.chain
+    plan, world = case.plan, case.chain
     assert plan.release is not None
     audited = fits(case, range(seed, seed + RUNS), present=True, public_seed=seed)
     assert audited.outcomes[0].any() == (seed == FULL)
-    log = chain.log(True, plan.release.event.pool_size, np.random.default_rng(seed))
+    log = world.log(True, plan.release.event.pool_size, np.random.default_rng(seed))
     made = fit(
         replace(log, declared=replace(log.declared, identity=f"log {seed}")),
-        chain.experts(present=True),
+        world.experts(present=True),
         epsilon=plan.epsilon,
         delta=plan.delta,
         settings=plan.settings,
@@ -50,7 +62,7 @@ def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_
     paid = read_ledger(tmp_path / "run" / "ledger.jsonl").charges
     assert [charge.event for charge in paid] == list(plan.events)
     released = read_released(tmp_path / "run" / "released.parquet")
-    assert chain.outcomes(released).tolist() == [n for n in audited.outcomes[0] if n]
+    assert world.outcomes(released).tolist() == [n for n in audited.outcomes[0] if n]
     for ours, theirs in zip(*map(jax.tree.leaves, (audited.params, made.params)), strict=True):
         np.testing.assert_array_equal(ours[0], theirs)
 
@@ -62,6 +74,35 @@ def test_the_pipeline_is_not_accused(case: PipelineCase) -> None:
     assert not white.refuted
     assert not black.refuted
     assert white.bound.epsilon > 0
+
+
+@pytest.mark.parametrize("make", [training_first, release_first])
+def test_the_worst_cases_leave_nine_tenths_of_their_account_to_be_found(
+    make: Callable[[], PipelineCase],
+) -> None:
+    """By enumeration: what comes out of the release, and a Gaussian of the private steps."""
+    case = make()
+    world, plan = case.chain, case.plan
+    assert plan.release is not None
+    assert plan.private is not None
+    tree = chain(world.horizon)
+    crowd = (world.others, always(tree, 0, world.p_min))
+    canary = along(tree, [0] * world.leaves_at + [1], world.p_min)
+    present, absent = (
+        iteration_distribution(tree, experts(*who), plan.release.event)
+        for who in ((crowd, (1, canary)), (crowd,))
+    )
+    possible = present > 0
+    moved = np.sqrt(plan.private_steps) / plan.private.noise_multiplier
+    ratio = np.log(present[possible] / absent[possible])
+
+    def excess(epsilon: float) -> float:
+        near, far = (sign * moved / 2 - (epsilon - ratio) / moved for sign in (1, -1))
+        kept = present[possible] * norm.cdf(near)
+        return float((kept - np.exp(epsilon) * absent[possible] * norm.cdf(far)).sum())
+
+    claimed = total_epsilon(plan.events, plan.delta)
+    assert excess(claimed) <= plan.delta < excess(0.9 * claimed)
 
 
 def test_a_plan_without_privacy_has_no_claim_to_audit(case: PipelineCase) -> None:

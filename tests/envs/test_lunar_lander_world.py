@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium_check import faultless
 
-from quorum_rl.envs import Step, draw_episode, draw_state
+from quorum_rl.envs import Step, draw_episode, draw_state, gymnasium_bridge
 from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderParams, LunarLanderState
 from quorum_rl.envs.lunar_lander.geometry import EDGES, HULL, LEG, Pose, vec
 from quorum_rl.envs.lunar_lander.impacts import NEAREST, TOLERANCE, first_hit
@@ -19,18 +21,22 @@ WORLD = LunarLander(velocity_passes=6, position_passes=4, impact_passes=4)
 HOVER = LunarLanderParams(gravity=10.0)
 
 
-# A few steps do not need the fastest code, which takes longer to compile than to run.
-QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
+# What the bridge compiles, so that all of these tests share one program.
+def begun() -> tuple[LunarLanderState, Any]:
+    made: tuple[LunarLanderState, Any] = gymnasium_bridge._first(WORLD, jax.random.key(0), HOVER)
+    return made
 
 
-@pytest.fixture(scope="module")
-def flown() -> Any:
-    return jax.jit(WORLD.flown, compiler_options=QUICKLY_COMPILED)
+def flown(state: LunarLanderState, action: int) -> Step[LunarLanderState]:
+    made: Step[LunarLanderState] = gymnasium_bridge._next(
+        WORLD, jax.random.key(0), 0, state, action, HOVER
+    )
+    return made
 
 
-@pytest.fixture(scope="module")
-def reset() -> Any:
-    return jax.jit(WORLD.reset, compiler_options=QUICKLY_COMPILED)
+def test_gymnasium_finds_nothing_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium_bridge, "get_world", lambda _: WORLD)
+    faultless(gymnasium.make("quorum/LunarLander-v0", render_mode="rgb_array"))
 
 
 def momentum(lander: Lander) -> Any:
@@ -43,12 +49,12 @@ def momentum(lander: Lander) -> Any:
     return np.sum(parts, axis=0)
 
 
-def test_hinges_push_both_ways_so_only_gravity_changes_the_momentum(reset: Any, flown: Any) -> None:
+def test_hinges_push_both_ways_so_only_gravity_changes_the_momentum() -> None:
     """Newton's third law holds however few passes the solver makes."""
     mass = 1 / HULL.inverse_mass + 2 / LEG.inverse_mass
-    state, _ = reset(jax.random.key(0), HOVER)
+    state, _ = begun()
     for _ in range(10):
-        after: Step[LunarLanderState] = flown(state, jnp.int32(0), jnp.zeros(2), HOVER)
+        after = flown(state, 0)
         change = momentum(after.state.lander) - momentum(state.lander)
         np.testing.assert_allclose(change, [0.0, -10.0 * mass / 50], atol=1e-4)
         state = after.state
@@ -65,7 +71,7 @@ def test_a_leg_hits_the_ground_however_far_it_would_fall_through_it() -> None:
         start, end = Pose(vec(9.0, high), flat), Pose(vec(9.0, high - fall), flat)
         return first_hit(LEG, start, end, jnp.full(EDGES + 1, level, jnp.float32))
 
-    found = jax.jit(jax.vmap(share), compiler_options=QUICKLY_COMPILED)(falls)
+    found = jax.jit(jax.vmap(share))(falls)
     metres = np.asarray(found) * falls
     hits = falls > gap
     np.testing.assert_array_equal(found[~hits], 1.0)
@@ -99,11 +105,11 @@ def test_the_setting_grid_has_a_thousand_worlds_with_the_default_limit() -> None
     assert (settings.wind_power.min(), settings.wind_power.max()) == (0.0, 5.0)
 
 
-def test_states_and_episodes_are_drawn_with_the_lander_in_view(reset: Any, flown: Any) -> None:
-    begun, observation = reset(jax.random.key(0), HOVER)
-    state, rows = begun, []
+def test_states_and_episodes_are_drawn_with_the_lander_in_view() -> None:
+    first, observation = begun()
+    state, rows = first, []
     for action in (0, 1, 2, 3, 2, 2):
-        after = flown(state, jnp.int32(action), jnp.zeros(2), HOVER)
+        after = flown(state, action)
         rows.append(
             Transition(
                 observation,
@@ -116,12 +122,12 @@ def test_states_and_episodes_are_drawn_with_the_lander_in_view(reset: Any, flown
         )
         state, observation = after.state, after.observation
     episode = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    over_ground = draw_episode(WORLD, episode, HOVER, state=begun)
+    over_ground = draw_episode(WORLD, episode, HOVER, state=first)
     (ground,) = over_ground.axes[0].collections
     drawn = np.asarray(ground.get_paths()[0].vertices)[:, 1]
-    assert set(np.asarray(begun.ground)) <= set(drawn)
+    assert set(np.asarray(first.ground)) <= set(drawn)
     assert not draw_episode(WORLD, episode, HOVER).axes[0].collections  # nobody saw it
-    for figure in (draw_state(WORLD, begun, HOVER), over_ground):
+    for figure in (draw_state(WORLD, first, HOVER), over_ground):
         axes = figure.axes[0]
         low, high = axes.get_ylim()
         corners = np.concatenate([patch.get_path().vertices for patch in axes.patches])

@@ -22,12 +22,12 @@ from quorum_rl.envs import (
 from quorum_rl.types import Transition
 
 CARTPOLE = get_world("CartPole")
-STEPS = 60
+COPIES, STEPS = 16, 60  # where nothing asks for others, so that few programs are compiled
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
 def random_history(
-    world: AnyWorld, key: jax.Array, params: Any, copies: int, steps: int = STEPS
+    world: AnyWorld, key: jax.Array, params: Any, copies: int = COPIES, steps: int = STEPS
 ) -> tuple[Running[Any], Running[Any], Transition]:
     first = start(world, jax.random.fold_in(key, 0), params, copies)
     policy = uniform_policy(world)
@@ -46,7 +46,7 @@ def assert_equal_trees(one: Any, other: Any, exactly: bool = True) -> None:
 @pytest.fixture(scope="module")
 def history() -> Any:
     """Sixteen CartPoles with a limit of 15 steps: falls and truncations both occur."""
-    return random_history(CARTPOLE, jax.random.key(0), with_params(CARTPOLE, time_limit=15), 16)
+    return random_history(CARTPOLE, jax.random.key(0), with_params(CARTPOLE, time_limit=15))
 
 
 def test_the_next_observation_is_the_true_successor_also_at_an_end(history: Any) -> None:
@@ -89,13 +89,13 @@ def test_an_episode_never_outlasts_its_time_limit(history: Any) -> None:
         assert int(last.state.time[copy]) == STEPS - 1 - ends[-1]
 
 
-@pytest.mark.parametrize("name", ["CartPole", "HIV"])
-def test_a_copys_history_does_not_depend_on_how_many_there_are(name: str) -> None:
+@pytest.mark.parametrize(("name", "steps"), [("CartPole", STEPS), ("HIV", 7)])
+def test_a_copys_history_does_not_depend_on_how_many_there_are(name: str, steps: int) -> None:
     world = get_world(name)
     overrides = {"efficacy_noise": 0.01} if name == "HIV" else {}
     params = with_params(world, time_limit=3, **overrides)
-    few = random_history(world, jax.random.key(1), params, 2, 7)
-    many = random_history(world, jax.random.key(1), params, 9, 7)
+    few = random_history(world, jax.random.key(1), params, 2, steps)
+    many = random_history(world, jax.random.key(1), params, COPIES, steps)
     assert_equal_trees(few[2].action, many[2].action[:, :2])
     assert_equal_trees(few[2], jax.tree.map(lambda leaf: leaf[:, :2], many[2]), exactly=False)
     assert len(np.unique(many[2].action.T, axis=0)) > 5  # and copies differ from each other
@@ -103,19 +103,19 @@ def test_a_copys_history_does_not_depend_on_how_many_there_are(name: str) -> Non
 
 def test_a_stack_of_equal_settings_is_one_setting() -> None:
     params = with_params(CARTPOLE, gravity=9.0, time_limit=15)
-    stacked = jax.tree.map(lambda leaf: jnp.full(8, leaf), params)
-    one = random_history(CARTPOLE, jax.random.key(2), params, 8)
-    assert_equal_trees(one, random_history(CARTPOLE, jax.random.key(2), stacked, 8), exactly=False)
+    stacked = jax.tree.map(lambda leaf: jnp.asarray([leaf] * COPIES), params)
+    one = random_history(CARTPOLE, jax.random.key(2), params)
+    assert_equal_trees(one, random_history(CARTPOLE, jax.random.key(2), stacked), exactly=False)
 
 
 def test_each_copy_has_its_own_setting() -> None:
     """`vmap` over params equals a loop over them."""
-    gravities = [8.75, 9.8, 11.0]
+    gravities = np.linspace(8.75, 11.0, COPIES)
     each = [with_params(CARTPOLE, gravity=g, time_limit=10 + i) for i, g in enumerate(gravities)]
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(leaves), *each)
-    _, _, together = random_history(CARTPOLE, jax.random.key(3), stacked, 3)
+    _, _, together = random_history(CARTPOLE, jax.random.key(3), stacked)
     for copy, params in enumerate(each):
-        _, _, alone = random_history(CARTPOLE, jax.random.key(3), params, 3)
+        _, _, alone = random_history(CARTPOLE, jax.random.key(3), params)
         mine, theirs = (
             jax.tree.map(lambda leaf, copy=copy: leaf[:, copy], seen) for seen in (together, alone)
         )
@@ -126,9 +126,9 @@ def test_roll_outs_can_be_mapped_again() -> None:
     """A population maps over whole roll-outs; the restart must then be chosen per copy."""
     keys = jax.random.split(jax.random.key(4), 3)
     params = with_params(CARTPOLE, time_limit=15)
-    mapped = jax.vmap(lambda key: random_history(CARTPOLE, key, params, 4))(keys)
+    mapped = jax.vmap(lambda key: random_history(CARTPOLE, key, params))(keys)
     for index, key in enumerate(keys):
-        alone = random_history(CARTPOLE, key, params, 4)
+        alone = random_history(CARTPOLE, key, params)
         ours = jax.tree.map(lambda leaf, index=index: leaf[index], mapped)
         assert_equal_trees(ours, alone, exactly=False)
 

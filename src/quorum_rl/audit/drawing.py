@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from quorum_rl.audit.finding import GAUSSIAN, Finding
+from quorum_rl.audit.finding import GAUSSIAN, RELEASED, Finding
 from quorum_rl.audit.membership import Roc
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def draw_findings(findings: Sequence[Finding]) -> "Figure":
     """A bar for each lower bound and a line where the claim is; red where the claim is refuted."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 0.55 * len(findings) + 1.3), layout="constrained")
+    figure = Figure(figsize=(9, 0.4 * len(findings) + 1.3), layout="constrained")
     axes = figure.subplots()
     places = range(len(findings))
     colours = [RED if one.refuted else BLUE for one in findings]
@@ -56,5 +56,6 @@ def draw_curves(curves: Sequence[Roc]) -> "Figure":
 
 def _short(one: Finding) -> str:
     """The threat model in few words, and what tells two of them apart."""
-    threat = one.threat.split(":")[0] + (", Gaussian" if one.note == GAUSSIAN else "")
-    return f"{threat}, {one.runs:,} run{'' if one.runs == 1 else 's'}"
+    threat = "" if one.threat == RELEASED else one.threat.split(":")[0] + ", "
+    assuming = "Gaussian, " if one.note == GAUSSIAN else ""
+    return f"{threat}{assuming}{one.runs:,} run{'' if one.runs == 1 else 's'}"

@@ -1,0 +1,44 @@
+"""The page on the audit says what the result files say."""
+
+import json
+from pathlib import Path
+
+import pytest
+from docs_pages import Page
+
+RESULTS = Path(__file__).parents[2] / "results" / "audit"
+
+
+@pytest.fixture(scope="module", name="page")
+def _page() -> Page:
+    return Page("make_audit")
+
+
+def test_no_number_of_the_tables_was_typed_by_hand(page: Page) -> None:
+    assert page.rendered(page.text) == page.text
+
+
+@pytest.mark.parametrize("section", ["findings", "planted", "membership"])
+def test_a_changed_number_is_noticed_and_put_right(page: Page, section: str) -> None:
+    before, mark, after = page.text.partition(f"<!-- {section} -->")
+    changed = before + mark + after.replace("| 0", "| 9", 1).replace("| 2", "| 8", 1)
+    assert changed != page.text
+    assert page.rendered(changed) == page.text
+
+
+def test_every_result_says_how_to_make_it_again() -> None:
+    files = sorted(RESULTS.glob("*.json"))
+    assert len(files) == 6
+    for file in files:
+        facts = json.loads(file.read_text())
+        assert {"commit", "machine", "seconds", "configuration"} <= facts.keys()
+        assert facts["commit"]
+        assert "seed" in facts["configuration"]
+
+
+def test_no_claim_is_refuted_and_every_planted_bug_was_caught() -> None:
+    for part in ("release", "training", "one-run", "pipeline"):
+        facts = json.loads((RESULTS / f"{part}.json").read_text())
+        assert not any(one["refuted"] for one in facts["findings"])
+    planted = json.loads((RESULTS / "planted.json").read_text())
+    assert set(planted["caught"].values()) == {planted["repeats"]}
