@@ -1,20 +1,25 @@
-"""For all tests: two CPU devices, no program compiled twice in one run, and the order of files."""
+"""For all tests: two CPU devices, little time for compiling, and the order of files."""
 
 import os
 import tempfile
 
-# The first process makes the folder and removes it; workers and tests' own processes inherit it.
-# Many of them need the same programs, and compiling takes most of the tests' time.
+import pytest
+
+# Compiling takes most of the tests' time. All that is said to JAX here is said before it starts,
+# and workers and tests' own processes inherit it, so that one's programs are another's too.
+
+# Whatever the machine has: what is spread over devices is tested so.
+os.environ["JAX_NUM_CPU_DEVICES"] = "2"
+
+# Small programs that run once are not worth LLVM's optimisations; tests whose programs run for long
+# ask for them (compiling.py). Set to 0, all tests are compiled as users compile.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# The first process makes the folder and removes it. No program is compiled twice in one run.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _compiled = tempfile.TemporaryDirectory(prefix="quorum-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-
-import jax
-import pytest
-
-# Whatever the machine has: what is spread over devices is tested so.
-jax.config.update("jax_num_cpu_devices", 2)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from compiling import optimised
 
 from quorum_rl.cli import main
 from quorum_rl.experts import OnnxExperts
@@ -63,7 +64,7 @@ def _walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """The whole page, block by block."""
     start = tmp_path_factory.mktemp("reader")
     answers = []
-    with contextlib.chdir(start):
+    with optimised(), contextlib.chdir(start):
         for language, text in FENCE.findall(PAGE.read_text()):
             if language == "python":
                 run_python(text, start)

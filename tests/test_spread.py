@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import crowd, fitted, named, weights
-from spread_over import EXPERTS, log, population, quickly_compiled, released, trained_on
+from spread_over import EXPERTS, log, population, released, trained_on
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.logs import Demonstrations
@@ -150,8 +150,7 @@ def test_two_processes_fit_as_one_and_the_first_alone_pays_and_writes(
 ) -> None:
     """Stopped before its first step and gone on: one release and one training are paid for."""
     folder = Path(str(two[0]["folder"]))
-    with quickly_compiled():
-        expected = fitted(named(crowd(), "alone"), tmp_path / "run")
+    expected = fitted(named(crowd(), "alone"), tmp_path / "run")
     assert expected.released is not None
     for number, leaf in enumerate(weights(expected)):
         np.testing.assert_allclose(two[0][f"fitted {number}"], leaf, rtol=2e-4, atol=2e-6)

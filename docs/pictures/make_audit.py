@@ -17,7 +17,7 @@ from quorum_rl.audit.planted import BUGS
 
 PAGE = "audit.md"
 PARTS = ("release", "training", "one-run", "pipeline")
-GAMES = ("membership",)
+GAMES = ("membership", "membership-few")
 SEEN = {"white box": "white box", "black box": "black box", "released": "what came out"}
 
 
@@ -111,10 +111,16 @@ def _game(facts: dict[str, Any]) -> str:
         f"ε = {chosen['epsilon']:g}, δ = {chosen['delta']:g} ({provenance(facts)}). The best "
         "attack finds "
         + " and ".join(f"{best[method]:.1%} ({_said(method)})" for method in methods)
-        + " of those who took part; guessing finds 0.1%."
+        + f" of those who took part; guessing finds 0.1%. {_released(names)}"
     )
     head = ["found at 0.1% false positives [95%]", *(_said(method) for method in methods)]
     return f"{text}\n\n{table(head, rows)}"
+
+
+def _released(names: list[str]) -> str:
+    if "released prefixes" in names:
+        return "Every private game released prefixes."
+    return "Not every private game released prefixes, so that attack is left out."
 
 
 def _share(one: dict[str, Any]) -> str:

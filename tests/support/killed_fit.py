@@ -7,14 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 from fits import LONG, crowd, fitted
 
 from quorum_rl.fit import steps
 
 
 def main(folder: str) -> None:
-    jax.config.update("jax_num_cpu_devices", 2)  # as in all tests
     steps.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
 
     def progress(done: int, _of: int) -> None:

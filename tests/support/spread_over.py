@@ -5,8 +5,6 @@ which of them this is and the address of the first.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,6 @@ import jax
 import numpy as np
 
 EXPERTS = 21
-
-
-@contextmanager
-def quickly_compiled() -> Iterator[None]:
-    """Half the time for programs that run once; for what is compared up to rounding only."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def log() -> Any:
@@ -93,8 +81,7 @@ def population() -> dict[str, Any]:
         agents.append(held_by_devices(standing.agents))
         return False
 
-    with quickly_compiled():
-        judged, chosen = train_population(world, plan, recipe, seed=0, report=report)
+    judged, chosen = train_population(world, plan, recipe, seed=0, report=report)
     many = fixed_experts(256)
     demonstrations, _ = collect(fixed_experts(), world, trajectories=2, seed=1)
     return {
@@ -188,16 +175,14 @@ def main() -> None:
     data = spread_data(log())
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]
     # Another secret in every process: only that of the first may count.
-    with quickly_compiled():
-        found = trained_on(data, secret=100 * which)
+    found = trained_on(data, secret=100 * which)
     found |= released(helps=which > 0) | population()
     if process:
         from fitted_together import fitted_together
 
         folder = Path(path).with_suffix("")
         found |= {"refused": np.array(refused()), "folder": np.array(str(folder))}
-        with quickly_compiled():
-            found |= fitted_together(folder)
+        found |= fitted_together(folder)
     np.savez(path, held=np.array(held), **found)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from fits import DELTA, SETTINGS
-from spread_over import quickly_compiled
 from sweeps import asked, spreading, swept, untrained
 
 from quorum_rl.budget import read_ledger
@@ -56,8 +55,7 @@ def test_a_sweep_without_a_world_is_judged_by_its_own_release(tmp_path: Path) ->
 
     def work(inputs: Inputs, program: Program) -> Found:
         seen.append(inputs)
-        with quickly_compiled():
-            return found_by(inputs, program)
+        return found_by(inputs, program)
 
     one = asked(
         "judged", search=RATES, common=BOTH_STAGES, world=None, judge="released", select="public"

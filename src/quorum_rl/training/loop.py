@@ -52,14 +52,16 @@ class Standing:
 
 def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -> Standing:
     """Runs before their first step. `runs` are stacked."""
-    standing: Standing = _beginning(recipe, observation_size, action_count)(runs)
-    return standing
+    # Recipes that differ in how they go on share the program of their beginning.
+    alike = Recipe(learner=recipe.learner, private_shape=None, optimiser=recipe.optimiser)
+    begun: Standing = _beginning(alike, observation_size, action_count)(runs.public_key)
+    return begun
 
 
 @lru_cache(maxsize=16)
 def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Callable[..., Standing]:
-    def one(run: Run) -> Standing:
-        key = jax.random.fold_in(key_of(run.public_key), 0)
+    def one(public_key: Array) -> Standing:
+        key = jax.random.fold_in(key_of(public_key), 0)
         params = recipe.learner.init(key, observation_size, action_count)
         return Standing(
             params=params,
