@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fits import crowd, fitted, named, weights
 from spread_over import EXPERTS, log, population, released, trained_on
 
+from quorum_rl.budget import read_ledger
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.mapped import mapped_data
@@ -112,17 +114,63 @@ def test_counts_and_what_is_released_are_the_same_to_the_bit(
     assert "counts" not in two[1]
 
 
-def test_two_processes_train_and_log_the_same_experts_as_one(two: list[Found]) -> None:
-    expected = population()
-    for found in two:
-        np.testing.assert_array_equal(found["agents"], expected["agents"])
-        np.testing.assert_array_equal(found["chosen"], expected["chosen"])
-        np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
-        np.testing.assert_array_equal(found["actions"], expected["actions"])
+@pytest.fixture(scope="module", name="experts")
+def _experts() -> Found:
+    """What one device makes of the same agents and experts."""
+    return population()
+
+
+def test_devices_and_processes_train_and_log_the_same_experts_as_one(
+    eight: Found, two: list[Found], experts: Found
+) -> None:
+    for found in (eight, *two):
+        np.testing.assert_array_equal(found["agents"], experts["agents"])
+        np.testing.assert_array_equal(found["chosen"], experts["chosen"])
+        np.testing.assert_allclose(found["weights"], experts["weights"], rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(found["actions"], experts["actions"])
         np.testing.assert_allclose(
-            found["observations"], expected["observations"], rtol=1e-5, atol=1e-6
+            found["observations"], experts["observations"], rtol=1e-5, atol=1e-6
         )
     assert two[0]["identity"] == two[1]["identity"]
+
+
+def test_memory_of_agents_and_experts_falls_as_one_over_the_devices(
+    eight: Found, experts: Found
+) -> None:
+    """Nine agents are at most two on each of eight devices, 256 experts just 32."""
+    here = len(experts["bytes of agents"])
+    of_an_agent = experts["bytes of agents"][0] / -(-9 // here)
+    np.testing.assert_array_equal(eight["bytes of agents"], np.full(8, 2 * of_an_agent))
+    everything = experts["bytes of experts"].sum()
+    np.testing.assert_array_equal(eight["bytes of experts"], np.full(8, everything / 8))
+
+
+def test_two_processes_fit_as_one_and_the_first_alone_pays_and_writes(
+    two: list[Found], tmp_path: Path
+) -> None:
+    """Stopped before its first step and gone on: one release and one training are paid for."""
+    folder = Path(str(two[0]["folder"]))
+    expected = fitted(named(crowd(), "alone"), tmp_path / "run")
+    assert expected.released is not None
+    for number, leaf in enumerate(weights(expected)):
+        np.testing.assert_allclose(two[0][f"fitted {number}"], leaf, rtol=2e-4, atol=2e-6)
+    np.testing.assert_array_equal(
+        two[0]["observations released"], expected.released.transitions.observation
+    )
+    assert read_ledger(folder / "ledger.jsonl").events == expected.plan.events
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in expected.folder.iterdir()
+    )
+    assert not Path(str(two[1]["folder"])).exists()
+
+
+def test_processes_that_were_told_differently_refuse_before_anything_is_paid(
+    two: list[Found],
+) -> None:
+    assert "stopped after 0 of 20 steps" in two[0]["said"][1]
+    for found in two:
+        assert "different runs" in found["said"][0]
+    assert len(two[1]["said"]) == 1
 
 
 def test_a_log_that_stays_in_its_file_gives_the_same_bits(

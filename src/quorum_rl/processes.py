@@ -5,16 +5,58 @@ two processes that each drew noise of their own would be two releases for the pr
 travel as the bytes that they are, because JAX would cut 64 bits to 32.
 """
 
+import hashlib
 import io
-from typing import Any, TypeVar
+import os
+from typing import Any, Final, TypeVar
 
 import jax
 import numpy as np
 import numpy.typing as npt
 from jax.experimental import multihost_utils
 
+from quorum_rl.devices import this_machine
+from quorum_rl.errors import QuorumError
+
+# How a process is told of the others: where the first one is, how many there are, which this is.
+ADDRESS: Final = "JAX_COORDINATOR_ADDRESS"
+COUNT, NUMBER = "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+
 TreeT = TypeVar("TreeT")
 Named = dict[str, npt.NDArray[Any]]
+
+
+def join() -> None:
+    """Join the processes that the environment names, if it names any; call it before JAX starts.
+
+    On clusters that JAX knows, such as Slurm's, the address is enough.
+
+    Raises:
+        QuorumError: if a variable is no number, or the processes round differently: an expert must
+            be asked where it acted, or where all is done just as there.
+    """
+    address = os.environ.get(ADDRESS)
+    if not address or jax.distributed.is_initialized():
+        return
+    numbers = {name: os.environ.get(name) for name in (COUNT, NUMBER)}
+    for name, value in numbers.items():
+        if value is not None and not value.isdigit():
+            raise QuorumError(f"{name} is {value!r}: give a whole number.")
+    count, number = (None if value is None else int(value) for value in numbers.values())
+    jax.distributed.initialize(address, num_processes=count, process_id=number)
+    if not all_say(this_machine()):
+        raise QuorumError(
+            f"the processes are on different machines, this one on {this_machine()!r}: give them "
+            "the same processors and versions, since others round otherwise."
+        )
+
+
+def all_say(what: str) -> bool:
+    """Whether all processes give the same; all of them get the same answer."""
+    if alone():
+        return True
+    said = _gathered(np.frombuffer(hashlib.sha256(what.encode()).digest(), np.uint8))
+    return bool((said == said[0]).all())
 
 
 def alone() -> bool:

@@ -26,7 +26,7 @@ from quorum_rl.cli import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 from quorum_rl.fit import fit
-from quorum_rl.fit.run import _configuration
+from quorum_rl.fit.options import configuration
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.release import read_released
 
@@ -150,5 +150,5 @@ def test_a_run_whose_claim_does_not_hold_is_not_audited(case: PipelineCase, tmp_
 def written(case: PipelineCase, folder: Path) -> Path:
     """A run's folder, as far as an audit reads it."""
     log = case.chain.log(False, 2, np.random.default_rng(0))
-    write_json(folder / "config.json", _configuration(case.plan, log, None))
+    write_json(folder / "config.json", configuration(case.plan, log, None))
     return folder

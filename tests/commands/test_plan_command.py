@@ -193,7 +193,8 @@ def test_the_cost_of_a_run_is_told_to_people_and_machines_alike(
 ) -> None:
     words = (*CARTPOLE, "--iterations", "25", "--cost", "--machine", "h200", "--devices", "4")
     stages = planned(capsys, *words)["cost"]
-    assert [stage["stage"] for stage in stages] == ["experts", "collect", "count", "private steps"]
+    names = [stage["stage"] for stage in stages]
+    assert names == ["experts", "networks", "collect", "count", "private steps"]
     main(["plan", *words])
     told = capsys.readouterr().out
     assert "4 × h200" in told

@@ -5,6 +5,7 @@ has the same number of agents. Another number of them may round differently, and
 chaotic, enlarges that: 1e-3 of a weight after 300 iterations.
 """
 
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.agent import Recipe
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
 from quorum_rl.experts.ppo.training import Judged, Progress, Standing, Stopped, train_population
@@ -109,6 +111,27 @@ def test_other_waves_change_no_bit_of_agents_and_returns(in_waves: tuple[Any, Ju
     # Waves of three are filled up to four, so each of the two devices still has two agents.
     assert_same(again(made, agents_per_wave=3), judged)
     assert len(np.unique(judged.returns)) > 6
+
+
+def test_a_wave_has_left_the_devices_when_the_next_one_is_made(
+    in_waves: tuple[Any, Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, alive = [], []
+
+    def report(_: Progress, standing: Standing) -> bool:
+        assert standing.agents is not None
+        shown.append(weakref.ref(standing.agents.networks.actor[0].weight))
+        return False
+
+    make = training._new_agents
+
+    def watched(*how: Any) -> Any:
+        alive.append(sum(one() is not None for one in shown))
+        return make(*how)
+
+    monkeypatch.setattr(training, "_new_agents", watched)
+    again(in_waves[0], agents_per_wave=4, report=report)
+    assert alive == [0, 0, 0]
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6])

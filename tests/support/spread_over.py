@@ -5,6 +5,7 @@ which of them this is and the address of the first.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -63,8 +64,9 @@ def refused() -> str:
 
 
 def population() -> dict[str, Any]:
-    """Agents after two iterations, and what five fixed experts do."""
+    """Agents after two iterations, what fixed experts do, and what the devices hold of either."""
     from quorum_rl.envs.cartpole import CartPole
+    from quorum_rl.experts.population import PlacedNetworks
     from quorum_rl.experts.ppo.agent import Recipe
     from quorum_rl.experts.ppo.plan import Plan
     from quorum_rl.experts.ppo.training import train_population
@@ -73,7 +75,14 @@ def population() -> dict[str, Any]:
     world = CartPole()
     recipe = Recipe(hidden=(4,), copies=2, roll_out_steps=8, epochs=1, slice_size=8)
     plan = Plan(settings=3, candidates=3, experts=3, total_steps=32, judging_episodes=1)
-    judged, chosen = train_population(world, plan, recipe, seed=0)
+    agents: list[Any] = []
+
+    def report(_: Any, standing: Any) -> bool:
+        agents.append(held_by_devices(standing.agents))
+        return False
+
+    judged, chosen = train_population(world, plan, recipe, seed=0, report=report)
+    many = fixed_experts(256)
     demonstrations, _ = collect(fixed_experts(), world, trajectories=2, seed=1)
     return {
         "weights": judged.network[0].weight,
@@ -82,18 +91,28 @@ def population() -> dict[str, Any]:
         "actions": demonstrations.columns.actions,
         "observations": demonstrations.columns.observations,
         "identity": np.array(demonstrations.declared.identity),
+        "bytes of agents": agents[0],
+        "bytes of experts": held_by_devices(PlacedNetworks(many.original.network).network),
     }
 
 
-def fixed_experts() -> Any:
+def held_by_devices(tree: Any) -> Any:
+    """How many bytes of a tree each device of this process has. Shapes: (devices,)."""
+    every = [
+        [shard.data.nbytes for shard in leaf.addressable_shards] for leaf in jax.tree.leaves(tree)
+    ]
+    return np.sum(every, axis=0)
+
+
+def fixed_experts(count: int = EXPERTS) -> Any:
     from quorum_rl.experts import Population
     from quorum_rl.experts.networks import Layer
 
     random = np.random.default_rng(0)
     network = tuple(
         Layer(
-            random.normal(size=(EXPERTS, inputs, outputs)).astype(np.float32),  # type: ignore[arg-type]
-            random.normal(size=(EXPERTS, outputs)).astype(np.float32),  # type: ignore[arg-type]
+            random.normal(size=(count, inputs, outputs)).astype(np.float32),  # type: ignore[arg-type]
+            random.normal(size=(count, outputs)).astype(np.float32),  # type: ignore[arg-type]
         )
         for inputs, outputs in ((4, 8), (8, 2))
     )
@@ -157,9 +176,13 @@ def main() -> None:
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]
     # Another secret in every process: only that of the first may count.
     found = trained_on(data, secret=100 * which)
-    found |= released(helps=which > 0)
+    found |= released(helps=which > 0) | population()
     if process:
-        found |= population() | {"refused": np.array(refused())}
+        from fitted_together import fitted_together
+
+        folder = Path(path).with_suffix("")
+        found |= {"refused": np.array(refused()), "folder": np.array(str(folder))}
+        found |= fitted_together(folder)
     np.savez(path, held=np.array(held), **found)
 
 

@@ -80,10 +80,15 @@ class Collect:
         from quorum_rl.experts import load_population
         from quorum_rl.experts.smoothing import smoothed_by
         from quorum_rl.logs import save_demonstrations
+        from quorum_rl.processes import is_first, join
 
+        if self.gymnasium is None:  # whose environments one process steps, with workers of its own
+            join()
         population = load_population(self.experts)
         acting = smoothed_by(self.smoothing, population, self.p_min) if self.p_min else population
         demonstrations = self._collected(population, acting)
+        if not is_first():  # all have all
+            return
         save_demonstrations(demonstrations, self.out)
         kept = "reproducible chance: not private against who knows the seed; "
         console().print(

@@ -68,7 +68,9 @@ class Train:
         check_seed(self.seed)
         prepare(fast=self.fast)
         from quorum_rl.commands.training import train
+        from quorum_rl.processes import join
 
+        join()
         train(self)
 
     def planned(self, world: "AnyWorld") -> "Preset":

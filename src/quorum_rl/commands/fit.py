@@ -16,9 +16,11 @@ from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.settings import FitSettings
 
 if TYPE_CHECKING:
+    from quorum_rl.experts import LoggedExperts
     from quorum_rl.fit import Fitted
-    from quorum_rl.fit.run import FitOptions
+    from quorum_rl.fit.options import FitOptions
     from quorum_rl.learners import Learner
+    from quorum_rl.logs import Demonstrations
 
 SETTINGS_IN_WORDS: Final = {
     "method": "Release what can be released and train on the rest with noise; noise everywhere; "
@@ -108,6 +110,13 @@ class _Training(ABC):
         from quorum_rl.devices import prepare
 
         prepare()
+        from quorum_rl.processes import is_first, join
+
+        join()
+        if not is_first():
+            with stoppable(console(stderr=True)):  # Ctrl-C is for the first, and ends its help
+                self._help(self._options(settings))
+            return
         try:
             with self._told(settings) as options:
                 made = self._fitted(options)
@@ -124,6 +133,21 @@ class _Training(ABC):
     def _fitted(self, options: "FitOptions") -> "Fitted":
         """Do what the command is for."""
 
+    @abstractmethod
+    def _help(self, options: "FitOptions") -> None:
+        """Do this process's share of it, where this is not the first."""
+
+    def _options(self, settings: FitSettings) -> "FitOptions":
+        """What is the same in all processes."""
+        return {
+            "minimum_experts": self.minimum_experts,
+            "learner": self._learner(),
+            "settings": settings,
+            "accepted": self.accept,
+            "seed": self.seed,
+            "diagnostics_not_private": self.diagnostics_not_private,
+        }
+
     @contextmanager
     def _told(self, settings: FitSettings) -> Iterator["FitOptions"]:
         """The run's options, with a bar for its steps while the block lasts."""
@@ -135,13 +159,8 @@ class _Training(ABC):
                 return asked[0]
 
             yield {
-                "minimum_experts": self.minimum_experts,
-                "learner": self._learner(),
-                "settings": settings,
+                **self._options(settings),
                 "folder": self.folder,
-                "accepted": self.accept,
-                "seed": self.seed,
-                "diagnostics_not_private": self.diagnostics_not_private,
                 "report": shown.print,
                 "progress": progress,
                 "command": as_toml([self._name], self),
@@ -185,7 +204,8 @@ class Fit(_Training):
 
     Releases what a quorum of the experts agrees on, then trains on it without noise and on the rest
     with noise. Prints its plan before it spends. Ctrl-C stops after the steps under way; the same
-    command goes on from there, with the same noise and without paying again.
+    command goes on from there, with the same noise and without paying again. Uses all devices; for
+    several processes see docs/scale.md.
 
     Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
     --minimum-experts 299 --folder runs/cartpole --accept one-expert-each
@@ -203,17 +223,27 @@ class Fit(_Training):
     def _fitted(self, options: "FitOptions") -> "Fitted":
         from quorum_rl.budget import Budget
         from quorum_rl.fit import fit
-        from quorum_rl.logs import open_demonstrations
 
-        log = open_demonstrations(self.demonstrations)
         return fit(
-            log,
-            None if self.experts is None else experts_from(self.experts, log, self.experts_output),
+            *self._given(),
             epsilon=self.epsilon,
             delta=self.delta,
             budget=None if self.ledger is None else Budget.open(self.ledger),
             **options,
         )
+
+    def _help(self, options: "FitOptions") -> None:
+        from quorum_rl.fit import help_fit
+
+        help_fit(*self._given(), epsilon=self.epsilon, delta=self.delta, **options)
+
+    def _given(self) -> "tuple[Demonstrations, LoggedExperts | None]":
+        from quorum_rl.logs import open_demonstrations
+
+        log = open_demonstrations(self.demonstrations)
+        if self.experts is None:
+            return log, None
+        return log, experts_from(self.experts, log, self.experts_output)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,3 +282,12 @@ class Train(_Training):
             budget=budget,
             **options,
         )
+
+    def _help(self, options: "FitOptions") -> None:
+        from quorum_rl.fit import help_fit
+        from quorum_rl.logs import open_demonstrations
+
+        if self.released is not None:
+            raise QuorumError("training after a release is for one process: start it by itself.")
+        log = open_demonstrations(self.demonstrations)
+        help_fit(log, None, epsilon=self.epsilon, delta=self.delta, **options)

@@ -63,7 +63,7 @@ class Plan:
     """For the cost: how many numbers an observation has."""
     expert_hidden: tuple[int, ...] = (512, 256, 64)
     """For the cost: the hidden layers of an expert."""
-    learner_hidden: tuple[int, ...] = (256, 256)
+    learner_hidden: tuple[int, ...] = (64, 64)
     """For the cost: the hidden layers of the learner."""
     devices: int = 1
     """For the cost: how many devices there are."""
@@ -110,7 +110,7 @@ class Plan:
             console().print(f"the plan is in {self.out}")
 
     def _costs(self, plan: "ReleasePlan") -> tuple["Cost", ...]:
-        from quorum_rl.cost import Size, costs_of
+        from quorum_rl.cost import SAMPLING_RATE, Size, costs_of
 
         size = Size(
             experts=self.experts,
@@ -121,6 +121,7 @@ class Plan:
             iterations=plan.event.iterations,
             expert_hidden=self.expert_hidden,
             learner_hidden=self.learner_hidden,
+            batch=round(SAMPLING_RATE * self.experts),
             agents=self.experts,
             devices=self.devices,
         )

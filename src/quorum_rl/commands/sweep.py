@@ -10,13 +10,14 @@ from quorum_rl.commands.configuration import as_toml
 from quorum_rl.commands.expert_files import Output, experts_from
 from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
-from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.errors import Interrupted
 from quorum_rl.fit.settings import FitSettings
 
 if TYPE_CHECKING:
     from quorum_rl.experiments.study import Progress
     from quorum_rl.sweep import Sweep as Asked
     from quorum_rl.sweep import Swept
+    from quorum_rl.sweep.judge import Judge
     from quorum_rl.sweep.programs import Spread
 
 Value = bool | int | float | str
@@ -67,6 +68,9 @@ class Sweep:
     """The public world in which trials are judged; that of the demonstrations unless given."""
     episodes: int = 100
     """How many episodes a policy is judged on."""
+    judge: str = "world"
+    """By what trials are judged, which must be public: 'world'; 'released', which is how often they
+    do what the sweep's own release does; or a file that 'quorum release' wrote."""
     seeds: int = 3
     """How many trainings of each trial; with --select there is one."""
     first_seed: int = 0
@@ -128,8 +132,6 @@ class Sweep:
         search = Search(self.grid, self.random, self.trials, self.search_seed)
         log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
         world = self.world or log.declared.world
-        if world is None:
-            raise QuorumError("trials are judged in a public world: name it with --world.")
         experts = None
         if self.experts is not None:
             experts = experts_from(self.experts, log, self.experts_output)
@@ -147,8 +149,9 @@ class Sweep:
             common=common,
             log=log,
             experts=experts,
-            world=get_world(world).name,
+            world=None if world is None else get_world(world).name,
             episodes=self.episodes,
+            judge=self._judge(),
             seeds=self.seeds,
             first_seed=self.first_seed,
             together=self.together,
@@ -158,6 +161,15 @@ class Sweep:
             accepted=self.accept,
             diagnostics_not_private=self.diagnostics_not_private,
         )
+
+    def _judge(self) -> "Judge":
+        if self.judge == "world":
+            return "world"
+        if self.judge == "released":
+            return "released"
+        from quorum_rl.release import read_released
+
+        return read_released(self.judge)
 
     def _spread(self) -> "Spread":
         from quorum_rl.sweep import one_by_one

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from quorum_rl import __version__
@@ -21,6 +22,7 @@ from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
 from quorum_rl.experts.ppo.presets import Preset, agents_per_wave
 from quorum_rl.experts.ppo.training import Judged, Standing, Stopped, train_population
+from quorum_rl.processes import alone, is_first
 
 SECONDS_BETWEEN_CHECKPOINTS = 600
 
@@ -45,9 +47,10 @@ def train(command: Train) -> None:
             "some of the chosen experts diverged, their weights are not finite: lower "
             "--learning-rates, or ask for fewer experts."
         )
-    save_population(population, command.out, half_precision=command.half_precision)
+    if is_first():  # all have all
+        save_population(population, command.out, half_precision=command.half_precision)
     _unfinished(command).unlink(missing_ok=True)
-    console().print(
+    _shown().print(
         f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
         f"mean return on their own settings {judged.returns[numbers].mean():.4g}{_peak_memory()}"
     )
@@ -62,13 +65,13 @@ def _trained(
     standing = None
     if unfinished.exists():
         standing = load_standing(unfinished, world, recipe, configuration)
-        console().print(f"going on from {str(unfinished)!r}")
-    console().print(
+        _shown().print(f"going on from {str(unfinished)!r}")
+    _shown().print(
         f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
         f"{len(jax.devices())} {jax.devices()[0].device_kind}"
     )
-    with stoppable(console()) as asked, _Bar() as bar:
+    with stoppable(_shown()) as asked, _Bar() as bar:
         shell = _Shell(bar, asked, unfinished, configuration)
         try:
             return train_population(
@@ -98,12 +101,20 @@ def _configuration(command: Train, chosen: Preset) -> dict[str, Any]:
 
 
 def _unfinished(command: Train) -> Path:
-    """Where an interrupted training is kept."""
-    return command.out.with_name(command.out.name + ".unfinished")
+    """Where an interrupted training is kept; each of several processes has its own share."""
+    own = "" if alone() else f".{jax.process_index()}"
+    return command.out.with_name(f"{command.out.name}.unfinished{own}")
+
+
+def _shown() -> Console:
+    """Where people read, which of several processes only the first writes to."""
+    shown = console()
+    shown.quiet = not is_first()
+    return shown
 
 
 def _peak_memory() -> str:
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     peak = stats.get("peak_bytes_in_use")
     return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
 
@@ -145,7 +156,7 @@ class _Bar(Progress):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=console(),
+            console=_shown(),
         )
 
 

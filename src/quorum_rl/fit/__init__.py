@@ -3,11 +3,12 @@
 import sys
 from types import ModuleType
 
+from quorum_rl.fit.helping import help_fit
 from quorum_rl.fit.plan import FitPlan, plan_fit
 from quorum_rl.fit.run import Fitted, fit, fit_after_release
 from quorum_rl.fit.settings import FitSettings
 
-__all__ = ["FitPlan", "FitSettings", "Fitted", "fit", "fit_after_release", "plan_fit"]
+__all__ = ["FitPlan", "FitSettings", "Fitted", "fit", "fit_after_release", "help_fit", "plan_fit"]
 
 
 class _Fit(ModuleType):

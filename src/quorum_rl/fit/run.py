@@ -4,10 +4,10 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, Unpack
 
 import jax
 import numpy as np
@@ -21,20 +21,20 @@ from quorum_rl.budget import (
     OsEntropy,
     SeededEntropy,
 )
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.fit.earlier import EarlierRelease, earlier_release
 from quorum_rl.fit.export import policy_of
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.plan import FitPlan, plan_fit, plan_training, published_budget
-from quorum_rl.fit.settings import FitSettings
-from quorum_rl.fit.steps import Progress, Report, Work, take_steps
-from quorum_rl.learners import Learner, get_learner
+from quorum_rl.fit.helping import check_first, helped
+from quorum_rl.fit.options import FitOptions, configuration, learner_of, planned, settings_of
+from quorum_rl.fit.plan import FitPlan, plan_training, published_budget
+from quorum_rl.fit.steps import Work, take_steps
 from quorum_rl.logs import Declared, Demonstrations, split_release_pool
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan, event_to_json
+from quorum_rl.processes import alone
 from quorum_rl.release import (
-    experts_who_acted,
     read_released,
     release_and_keep,
     save_released,
@@ -65,21 +65,6 @@ class Fitted:
     def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
         """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
         return self.policy.act(observations)
-
-
-class FitOptions(TypedDict, total=False):
-    """What else may be said of a run; see `fit`."""
-
-    minimum_experts: int | None
-    learner: str | Learner
-    settings: FitSettings | None
-    folder: str | Path
-    accepted: Sequence[str]
-    seed: int | None
-    diagnostics_not_private: bool
-    report: Report
-    progress: Progress | None
-    command: str | None
 
 
 def fit(
@@ -115,18 +100,8 @@ def fit(
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
-    settings = _settings(options)
-    demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
-    if isinstance(experts, UnloggedExperts):
-        experts = experts_who_acted(experts, demonstrations)
-    plan = plan_fit(
-        demonstrations.declared,
-        _learner(options),
-        epsilon=epsilon,
-        delta=delta,
-        settings=settings,
-        can_query=experts is not None,
-    )
+    check_first("fits", "help_fit")
+    plan, demonstrations, experts = planned(demonstrations, experts, epsilon, delta, options)
 
     def first_stage(
         work: Work, opened: Ledger, entropy: Entropy
@@ -134,7 +109,8 @@ def fit(
         accepted = options.get("accepted", ())
         return _released(work, demonstrations, experts, opened, accepted, entropy)
 
-    return _run(plan, demonstrations, first_stage, budget, options)
+    with helped(configuration(plan, demonstrations, options.get("seed"))):
+        return _run(plan, demonstrations, first_stage, budget, options)
 
 
 def fit_after_release(
@@ -157,7 +133,9 @@ def fit_after_release(
     Raises:
         QuorumError: if the ledger does not hold that release, or as `fit`.
     """
-    settings = _settings(options)
+    if not alone():
+        raise QuorumError("training after a release is for one process: start it by itself.")
+    settings = settings_of(options)
     if settings.method != "selective":
         raise QuorumError(
             f"the method {settings.method} does not learn from released data: leave the release "
@@ -167,7 +145,7 @@ def fit_after_release(
     earlier = earlier_release(released, demonstrations, budget)
     plan = plan_training(
         demonstrations.declared,
-        _learner(options),
+        learner_of(options),
         ReleasePlan(earlier.event, epsilon, delta, settings.agreement),
         epsilon=epsilon,
         delta=delta,
@@ -207,7 +185,7 @@ def _run(
         if place.policy.exists():
             place.finish()  # in case that alone was interrupted
             raise QuorumError(f"{str(place.path)!r} holds a finished run: choose another folder.")
-        place.settle(_configuration(plan, demonstrations, seed))
+        place.settle(configuration(plan, demonstrations, seed))
         command = options.get("command")
         if command is not None:
             place.write("config.toml", command)
@@ -230,23 +208,6 @@ def _run(
             accepted = options.get("accepted", ())
             _charge_training(work, demonstrations, opened, accepted, entropy)
             return _finished(work, remaining, released, budget)
-
-
-def _settings(options: FitOptions) -> FitSettings:
-    for unknown in options.keys() - FitOptions.__annotations__.keys():
-        raise unknown_name("option of a fit", unknown, FitOptions.__annotations__)
-    settings = options.get("settings") or FitSettings()
-    if settings.method == "non-private" and not options.get("diagnostics_not_private", False):
-        raise QuorumError(
-            "the non-private method looks at the logs without noise: for synthetic experts say "
-            "diagnostics_not_private=True (--diagnostics-not-private)."
-        )
-    return settings
-
-
-def _learner(options: FitOptions) -> Learner:
-    learner = options.get("learner", "cql")
-    return get_learner(learner) if isinstance(learner, str) else learner
 
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
@@ -382,18 +343,3 @@ def _finished(
     policy.save(place.policy)
     place.finish()
     return Fitted(plan, params, policy, released, made, place.path)
-
-
-def _configuration(
-    plan: FitPlan, demonstrations: Demonstrations, seed: int | None
-) -> dict[str, Any]:
-    """All that decides what a run does, as public facts."""
-    return {
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "settings": asdict(plan.settings),
-        "learner": repr(plan.learner),
-        "declared": asdict(demonstrations.declared),
-        "events": [event_to_json(event) for event in plan.events],
-        "reproducible": seed is not None,
-    }

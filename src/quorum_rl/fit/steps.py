@@ -1,7 +1,6 @@
 """Stage 2 of a run: its steps, where they stand in between, and its curve on released data."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +10,8 @@ from quorum_rl.budget import Ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.curve import LossCurve
 from quorum_rl.fit.folder import RunFolder
+from quorum_rl.fit.helping import let_others_train
+from quorum_rl.fit.options import Progress, Report
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
@@ -21,9 +22,6 @@ from quorum_rl.training.source import private_source
 from quorum_rl.types import Released, Transition
 
 SECONDS_BETWEEN_SAVES: Final = 10.0
-
-Report = Callable[[str], None]
-Progress = Callable[[int, int], bool | None]
 
 
 @dataclass(frozen=True)
@@ -67,33 +65,43 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
     if released is not None and len(released):
         curve = LossCurve(place.metrics, plan.recipe, released, begun_at=int(standing.step[0]))
     saved = time.monotonic()
+    stopped_after = None
 
-    def after_chunk(standing: Standing, done: int) -> None:
+    def after_chunk(standing: Standing, done: int) -> bool:
         nonlocal saved
         if curve is not None:
             curve.add(standing, done)
         if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
             place.save(standing)
             saved = time.monotonic()
-        tell(standing, done)
+        return asked_to_stop(standing, done)
 
-    def tell(standing: Standing, done: int) -> None:
+    def asked_to_stop(standing: Standing, done: int) -> bool:
+        nonlocal stopped_after
         if work.progress is not None and work.progress(done, len(schedule)):
             place.save(standing)
-            raise Interrupted(
-                f"stopped after {done} of {len(schedule)} steps; {str(place.path)!r} keeps them."
-            )
+            stopped_after = done
+        return stopped_after is not None
 
-    tell(standing, int(standing.step[0]))
-    return train(
-        plan.recipe,
-        runs,
-        standing,
-        schedule,
-        private=private,
-        plain=plain,
-        after_chunk=after_chunk,
-    )
+    last = standing
+    if not asked_to_stop(standing, int(standing.step[0])):
+        if private is not None:
+            let_others_train(remaining, schedule, plain)
+        last = train(
+            plan.recipe,
+            runs,
+            standing,
+            schedule,
+            private=private,
+            plain=plain,
+            after_chunk=after_chunk,
+        )
+    if stopped_after is not None:
+        raise Interrupted(
+            f"stopped after {stopped_after} of {len(schedule)} steps; {str(place.path)!r} keeps "
+            "them."
+        )
+    return last
 
 
 def _without_noise(

@@ -14,10 +14,11 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.privacy.events import ReleaseEvent
-from quorum_rl.processes import alone, from_the_first, is_first, own_share, summed
+from quorum_rl.processes import Named, alone, from_the_first, is_first, own_share, summed
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
 from quorum_rl.release.mechanism import CountBlock, Integers
 
@@ -51,6 +52,7 @@ def counted_by_all(
         yield counts
         return
     named = {"event": np.array(json.dumps(asdict(event))), "experts": np.array(len(experts))}
+    named["machine"] = np.array(this_machine())
     at_once = np.array([experts_at_once, rows_at_once])
     drawn = {"counted": counted, "states": states, "actions": actions, "at_once": at_once}
     from_the_first(named | drawn)
@@ -71,13 +73,28 @@ def help_release(experts: LoggedExperts) -> None:
     `experts` are the same ones in the same order; only this process's share of them is asked.
 
     Raises:
-        QuorumError: if this is the first process, or the experts are not as many as there.
+        QuorumError: if this is the first process, or as `count_as_told`.
     """
     if is_first():
         raise QuorumError("the first process releases, so it cannot help: call release there.")
     told = from_the_first()
+    if told:
+        count_as_told(experts, told)
+
+
+def count_as_told(experts: LoggedExperts, told: Named) -> None:
+    """Count for the release that the first process has told of, until it ends.
+
+    Raises:
+        QuorumError: if the experts are not as many as there, or would be asked on another machine.
+    """
     if len(experts) != told["experts"]:
         raise QuorumError("the first process has other experts: give the same set to all.")
+    if str(told["machine"]) != this_machine():
+        raise QuorumError(
+            f"the first process is on {str(told['machine'])!r} and this one on {this_machine()!r}, "
+            "where experts may round otherwise: give both the same."
+        )
     experts_at_once, rows_at_once = told["at_once"].tolist()
     counts = PrefixCounts(
         ReleaseEvent(**json.loads(str(told["event"]))),

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 import jax
 
 from quorum_rl.budget import SeededEntropy
-from quorum_rl.envs import get_world
+from quorum_rl.envs import AnyWorld, get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import Progress, Study
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit.export import policy_of
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
+from quorum_rl.sweep.judge import agreement
 from quorum_rl.sweep.trials import Program, Trial
 from quorum_rl.types import Released
 
@@ -26,22 +28,25 @@ class Inputs:
     comparison. With them, one secret for each trial, there is one seed, and all trials learn from
     `released` where their plan has a release: it was made before.
 
-    The score is a trial's mean return in `world`, which is public, and so are its episodes.
+    The score is a trial's mean return in `world`, which is public, and so are its episodes; or how
+    often it does what prefixes do that were released and paid for (`judged_on`).
     """
 
     experts: LoggedExperts | None
     log: Demonstrations
-    world: str
+    world: str | None
     delta: float
     episodes: int
     seeds: range
     keys: tuple[int, ...] | None = None
     released: Released | None = None
+    judged_on: Released | None = None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How a trial did, seed by seed: scores from 0 (random) to 1 (the world's reference policy).
+    """How a trial did, seed by seed: scores from 0 (random) to 1 (the world's reference policy), or
+    the share of released actions that it takes too, and then no returns.
 
     Without scores it could not be run, and `reason` says why.
     """
@@ -89,7 +94,7 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     Guarantee: a function of its arguments, so a program that is run again, wherever that is, draws
     the same noise and tells nothing new.
     """
-    study = Study(inputs.experts, inputs.log, get_world(inputs.world), inputs.delta, inputs.seeds)
+    study = Study(inputs.experts, inputs.log, _world(inputs), inputs.delta, inputs.seeds)
     kept, able = [], []
     for trial in program.trials:
         reason = _refused(study, inputs, trial)
@@ -101,6 +106,19 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     kept.sort(key=lambda one: one.judged.number)
     best = max(kept, key=lambda one: one.judged.score)
     return Found(program.number, tuple(one.judged for one in kept), best.policy)
+
+
+def _world(inputs: Inputs) -> AnyWorld:
+    """Where trials are judged; its sizes alone where they are judged on released prefixes."""
+    if inputs.world is not None:
+        return get_world(inputs.world)
+    declared = inputs.log.declared
+    sizes: Any = SimpleNamespace(
+        observation_size=declared.observation_size, action_count=declared.action_count
+    )
+    nowhere: Any = SimpleNamespace(name="", spaces=sizes)
+    made: AnyWorld = nowhere
+    return made
 
 
 @dataclass(frozen=True)
@@ -151,18 +169,19 @@ def _together(
         own = [SeededEntropy(inputs.keys[trial.number]) for trial in trials]
         study = replace(study, entropy_of=lambda number, _: own[number])
     policies = study.trained(plans, progress)
-    results = study.judged([learner] * len(policies), policies, inputs.episodes)
+    if inputs.judged_on is not None:
+        scores = [agreement(learner, last, inputs.judged_on) for *_, last in policies]
+        returns: list[tuple[float, ...]] = [() for _ in trials]
+    else:
+        results = study.judged([learner] * len(policies), policies, inputs.episodes)
+        scores = [tuple(map(float, each)) for _, each in results]
+        returns = [tuple(map(float, each.mean(axis=1))) for each, _ in results]
     return [
         _Kept(
-            Judged(
-                trial.number,
-                scores=tuple(map(float, scores)),
-                returns=tuple(map(float, returns.mean(axis=1))),
-                released=study.released_by(plan),
-            ),
+            Judged(trial.number, each, earned, study.released_by(plan)),
             policy_of(learner, jax.tree.map(lambda leaf: leaf[0], last), world=inputs.world),
         )
-        for trial, plan, (*_, last), (returns, scores) in zip(
-            trials, plans, policies, results, strict=True
+        for trial, plan, (*_, last), each, earned in zip(
+            trials, plans, policies, scores, returns, strict=True
         )
     ]

@@ -15,11 +15,12 @@ from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing, write_json
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.steps import Report
+from quorum_rl.fit.options import Report
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json, total_epsilon
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
+from quorum_rl.sweep.judge import Judge, check_judge, check_released, judged_on, named
 from quorum_rl.sweep.payment import (
     NOT_ACCOUNTED,
     Select,
@@ -30,7 +31,14 @@ from quorum_rl.sweep.payment import (
 )
 from quorum_rl.sweep.programs import Found, Inputs, Judged, Spread, one_by_one
 from quorum_rl.sweep.space import Choices, Search
-from quorum_rl.sweep.table import read_judged, save_judged, save_picture, save_table
+from quorum_rl.sweep.table import (
+    IN_A_WORLD,
+    ON_RELEASED,
+    read_judged,
+    save_judged,
+    save_picture,
+    save_table,
+)
 from quorum_rl.sweep.trials import Common, Program, Trial, planned, programs_of
 from quorum_rl.types import Released
 
@@ -41,7 +49,9 @@ KEY_BITS: Final = 256
 class Sweep:
     """What to try, on whom, and how the best is chosen.
 
-    - `world` is the public simulator that trials are judged in, `episodes` episodes each.
+    - `world` is the public simulator that trials are judged in, `episodes` episodes each. It may be
+      None where `judge` is not "world": "released" judges them by how often they do what the
+      sweep's own release does, and `Released` prefixes of another release by those.
     - `seeds`: without `select`, every trial is run with so many, from `first_seed` on.
     - `together`: at most so many trials are one program.
     - `select`: None for synthetic experts: nothing is charged for the trials, and the winner's
@@ -55,8 +65,9 @@ class Sweep:
     common: Common
     log: Demonstrations
     experts: LoggedExperts | None
-    world: str
+    world: str | None
     episodes: int = 100
+    judge: Judge = "world"
     seeds: int = 3
     first_seed: int = 0
     together: int = 32
@@ -70,6 +81,7 @@ class Sweep:
         for name in ("episodes", "seeds", "together", "mean_trials"):
             if getattr(self, name) < 1:
                 raise QuorumError(f"{name} is {getattr(self, name)}: give at least 1.")
+        check_judge(self.judge, self.world, self.select, self.log)
         if self.select is None and self.ledger is not None:
             raise QuorumError(
                 "a ledger is charged for a selection that is accounted: add --select public or "
@@ -124,6 +136,8 @@ def sweep(
             asked = _for_all_together(asked, trials, select)
             trials = planned(asked.search.all(), asked.common, asked.log.declared)
             check_accountable(trials, select, asked.mean_trials)
+            if asked.judge == "released":
+                check_released(trials)
         place.settle(_configuration(asked))
         if command is not None:
             place.write("config.toml", command)
@@ -178,6 +192,7 @@ def _inputs(
         seeds,
         keys,
         released,
+        judged_on(asked.judge, asked.world, released),
     )
 
 
@@ -292,7 +307,8 @@ def _finished(
             judged[one.number], within[one.number] = one, program.number
     if asked.select != "private":
         save_table(trials, judged, place.path / "sweep.parquet")
-        save_picture(trials, judged, place.path / "sweep.png")
+        score = IN_A_WORLD if any(one.returns for one in judged) else ON_RELEASED
+        save_picture(trials, judged, place.path / "sweep.png", score)
     best = max(judged, key=lambda one: one.score)
     if not best.scores:
         raise QuorumError(f"no trial has ended well: {best.reason}")
@@ -367,4 +383,4 @@ def _configuration(asked: Sweep) -> dict[str, Any]:
         "declared": asdict(asked.log.declared),
     }
     names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")
-    return facts | {name: getattr(asked, name) for name in names}
+    return facts | {name: getattr(asked, name) for name in names} | {"judge": named(asked.judge)}

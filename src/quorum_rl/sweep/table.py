@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS_IN_A_ROW: Final = 3
+IN_A_WORLD: Final = "score (0 random, 1 reference)"
+ON_RELEASED: Final = "agreement with released actions"
 SHAPE: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -70,7 +72,7 @@ def _row(trial: Trial, judged: Judged) -> dict[str, Any]:
         "score": None if summary is None else summary.mean,
         "score_low": None if interval is None else interval.low,
         "score_high": None if interval is None else interval.high,
-        "mean_return": sum(judged.returns) / len(scores) if scores else None,
+        "mean_return": sum(judged.returns) / len(scores) if judged.returns else None,
         "scores": list(scores),
         "released": list(judged.released),
         "private_steps": None if plan is None else plan.private_steps,
@@ -85,7 +87,9 @@ def _write(table: pa.Table, path: Path) -> None:
         pq.write_table(table, temporary)
 
 
-def save_picture(trials: Sequence[Trial], judged: Sequence[Judged], path: Path) -> None:
+def save_picture(
+    trials: Sequence[Trial], judged: Sequence[Judged], path: Path, score: str = IN_A_WORLD
+) -> None:
     """The score against each thing that was chosen, with the best trial marked."""
     from matplotlib.figure import Figure
 
@@ -103,7 +107,7 @@ def save_picture(trials: Sequence[Trial], judged: Sequence[Judged], path: Path) 
             panel.plot([x], [best[1].score], "o", mfc="none", ms=11, color="tab:red", label="best")
     for panel in panels[len(names) :]:
         panel.set_visible(False)
-    figure.supylabel("score (0 random, 1 reference)", fontsize="medium")
+    figure.supylabel(score, fontsize="medium")
     with replacing(path) as temporary:
         save_figure(figure, temporary)
 

@@ -130,10 +130,22 @@ def train(
                 f"the parameters stopped being numbers before step {done}: lower the learning rate "
                 "or the clip norm."
             )
-        stop = after_chunk is not None and bool(after_chunk(standing, done))
+        stop = after_chunk is not None and bool(after_chunk(_here(standing), done))
         if as_the_first_has(np.array(stop)) if isinstance(private, SpreadData) else stop:
             break
-    return standing
+    return _here(standing)
+
+
+def _here(standing: Standing) -> Standing:
+    """The same as this process has it: it can use that without the others."""
+    if alone():
+        return standing
+
+    def own(leaf: Any) -> Any:  # no step was left to take if it is still as it was sent
+        return leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf
+
+    made: Standing = jax.tree.map(own, standing)
+    return made
 
 
 def result_of(recipe: Recipe, standing: Standing) -> Any:

@@ -15,6 +15,7 @@ from quorum_rl.envs import AnyWorld
 from quorum_rl.experts.ppo.agent import Recipe
 from quorum_rl.experts.ppo.iteration import VALUE_STEPS
 from quorum_rl.experts.ppo.plan import Plan
+from quorum_rl.processes import own_share
 
 PresetName = Literal["paper", "small"]
 
@@ -79,10 +80,11 @@ def _lander(name: PresetName) -> Preset:
 
 
 def agents_per_wave(world: AnyWorld, plan: Plan, recipe: Recipe) -> int:
-    """How many agents to train at once, so that equal waves fit the memory of all devices."""
+    """How many agents to train at once, so that equal waves fit this process's devices."""
     fit = max(1, int(0.8 * _memory() / _bytes_per_agent(world, recipe)))
-    waves = -(-plan.agents // fit)
-    return -(-plan.agents // waves)
+    count = max(1, len(range(plan.agents)[own_share(plan.agents)]))
+    waves = -(-count // fit)
+    return -(-count // waves)
 
 
 def _bytes_per_agent(world: AnyWorld, recipe: Recipe) -> int:
@@ -99,9 +101,9 @@ def _bytes_per_agent(world: AnyWorld, recipe: Recipe) -> int:
 
 
 def _memory() -> int:
-    """Bytes, of all devices together; a CPU's devices share the machine's memory."""
-    device = jax.devices()[0]
+    """Bytes, of this process's devices; a CPU's devices share the machine's memory."""
+    device = jax.local_devices()[0]
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     stats = device.memory_stats() or {}
-    return len(jax.devices()) * int(stats.get("bytes_limit", 8 << 30))
+    return len(jax.local_devices()) * int(stats.get("bytes_limit", 8 << 30))

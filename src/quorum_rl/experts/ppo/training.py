@@ -90,6 +90,7 @@ def train_population(
     key = jax.random.key(seed)
     judged, agents, iteration, size = standing or Standing(None, None, 0, 0)
     done = len(judged.returns) if judged else 0
+    now: Standing | None = None
     while done < count:
         if agents is None:
             size = min(per_wave, count - done)
@@ -109,7 +110,8 @@ def train_population(
             if report is not None and report(progress, now):
                 raise Stopped(now)
         judged = _judge(world, plan, seed, wave, agents, judged)
-        agents, iteration, done = None, 0, done + size
+        # Nothing may hold this wave while the next one is on the devices.
+        agents, now, iteration, done = None, None, 0, done + size
     assert judged is not None
     judged = joined(judged, plan.agents)
     return judged, chosen_agents(plan, judged.returns)

@@ -1,0 +1,88 @@
+"""What a fit is told, and its plan: the same in every process that takes part."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypedDict
+
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.fit.plan import FitPlan, plan_fit
+from quorum_rl.fit.settings import FitSettings
+from quorum_rl.learners import Learner, get_learner
+from quorum_rl.logs import Demonstrations
+from quorum_rl.privacy import event_to_json
+from quorum_rl.release import experts_who_acted
+
+Report = Callable[[str], None]
+Progress = Callable[[int, int], bool | None]
+
+
+class FitOptions(TypedDict, total=False):
+    """What else may be said of a run; see `fit`."""
+
+    minimum_experts: int | None
+    learner: str | Learner
+    settings: FitSettings | None
+    folder: str | Path
+    accepted: Sequence[str]
+    seed: int | None
+    diagnostics_not_private: bool
+    report: Report
+    progress: Progress | None
+    command: str | None
+
+
+def planned(
+    demonstrations: Demonstrations,
+    experts: LoggedExperts | UnloggedExperts | None,
+    epsilon: float,
+    delta: float,
+    options: FitOptions,
+) -> tuple[FitPlan, Demonstrations, LoggedExperts | None]:
+    """The plan of a fit, from what is declared, and what it is of."""
+    settings = settings_of(options)
+    demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
+    if isinstance(experts, UnloggedExperts):
+        experts = experts_who_acted(experts, demonstrations)
+    plan = plan_fit(
+        demonstrations.declared,
+        learner_of(options),
+        epsilon=epsilon,
+        delta=delta,
+        settings=settings,
+        can_query=experts is not None,
+    )
+    return plan, demonstrations, experts
+
+
+def settings_of(options: FitOptions) -> FitSettings:
+    for unknown in options.keys() - FitOptions.__annotations__.keys():
+        raise unknown_name("option of a fit", unknown, FitOptions.__annotations__)
+    settings = options.get("settings") or FitSettings()
+    if settings.method == "non-private" and not options.get("diagnostics_not_private", False):
+        raise QuorumError(
+            "the non-private method looks at the logs without noise: for synthetic experts say "
+            "diagnostics_not_private=True (--diagnostics-not-private)."
+        )
+    return settings
+
+
+def learner_of(options: FitOptions) -> Learner:
+    learner = options.get("learner", "cql")
+    return get_learner(learner) if isinstance(learner, str) else learner
+
+
+def configuration(
+    plan: FitPlan, demonstrations: Demonstrations, seed: int | None
+) -> dict[str, Any]:
+    """All that decides what a run does, as public facts."""
+    return {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "settings": asdict(plan.settings),
+        "learner": repr(plan.learner),
+        "declared": asdict(demonstrations.declared),
+        "events": [event_to_json(event) for event in plan.events],
+        "reproducible": seed is not None,
+    }

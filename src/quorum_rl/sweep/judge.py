@@ -1,0 +1,102 @@
+"""By what trials are judged: something public, or a selection among them would tell of the data.
+
+Public is a world, and so is what a release let out: it was paid for. Judging by it is how a sweep
+goes without a simulator.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import Learner
+from quorum_rl.logs import Demonstrations
+from quorum_rl.sweep.payment import Select, shared_release
+from quorum_rl.sweep.trials import Trial
+from quorum_rl.types import Released
+
+Judge = Literal["world", "released"] | Released
+"""Returns in a world, agreement with the sweep's own release, or with that of another one."""
+
+
+def check_judge(
+    judge: Judge, world: str | None, select: Select | None, log: Demonstrations
+) -> None:
+    """Fail where there is nothing to judge by, before anything is paid.
+
+    Raises:
+        QuorumError: saying what is missing.
+    """
+    if judge == "world" and world is None:
+        raise QuorumError(
+            "trials are judged in a public world: name it with --world, or judge them by what was "
+            "released (--judge)."
+        )
+    if judge == "released" and select is None:
+        raise QuorumError(
+            "without --select every trial has releases of its own: judge them in a world, or by "
+            "one file of 'quorum release'."
+        )
+    if not isinstance(judge, Released):
+        return
+    sizes, declared = (judge.observation_size, judge.action_count), log.declared
+    if sizes != (declared.observation_size, declared.action_count) or not len(judge):
+        raise QuorumError(
+            f"{judge!r}, with {sizes[0]} numbers in a state and {sizes[1]} actions, cannot judge "
+            f"trials on demonstrations of {declared.observation_size} and {declared.action_count}: "
+            "give prefixes of the same kind, and some."
+        )
+
+
+def check_released(trials: Sequence[Trial]) -> None:
+    """Fail where no release is planned that trials could be judged by.
+
+    Raises:
+        QuorumError: if there is none.
+    """
+    if shared_release(trials) is None:
+        raise QuorumError(
+            "the trials plan no release that they could be judged by: give the release a share, or "
+            "judge them in a world."
+        )
+
+
+def judged_on(judge: Judge, world: str | None, released: Released | None) -> Released | None:
+    """The prefixes that trials are judged by; None for a world, which also stands in for a release
+    that gave nothing.
+
+    Raises:
+        QuorumError: if that gave nothing and there is no world.
+    """
+    if not isinstance(judge, str):
+        return judge
+    if judge == "world":
+        return None
+    if released is not None and len(released):
+        return released
+    if world is None:
+        raise QuorumError("nothing was released that trials could be judged by: add --world.")
+    return None
+
+
+def named(judge: Judge) -> str:
+    """What a folder remembers of it."""
+    if isinstance(judge, str):
+        return judge
+    columns = (np.asarray(leaf).tobytes() for leaf in judge.transitions)
+    return f"released {hashlib.sha256(b''.join(columns)).hexdigest()[:16]}"
+
+
+def agreement(learner: Learner, params: Any, released: Released) -> tuple[float, ...]:
+    """How often the greedy policy of each seed does what was released. Shapes: params (seeds, …).
+
+    Guarantee: a function of parameters that were charged and of prefixes that were paid for.
+    """
+    states = jnp.asarray(released.transitions.observation)
+    acts = jax.vmap(learner.act, (0, None))(params, states)
+    same = np.asarray(acts) == np.asarray(released.transitions.action)
+    return tuple(map(float, same.mean(axis=1)))

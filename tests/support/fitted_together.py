@@ -1,0 +1,44 @@
+"""A fit of several processes: the first one fits, the others help."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fits import DELTA, EPSILON, LEARNER, SETTINGS, Crowd, crowd, fitted, named, weights
+
+from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.fit import help_fit, stages
+from quorum_rl.learners import get_learner
+from quorum_rl.privacy import plan_release
+from quorum_rl.processes import is_first
+
+
+def fitted_together(folder: Path) -> dict[str, Any]:
+    """What comes of three fits in one folder, and what each process says to the first two.
+
+    The first one each process was told of differently, the second is stopped before its first
+    step, and the third goes on from there.
+    """
+    stages.plan_release = lru_cache(plan_release)  # type: ignore[attr-defined]  # it takes long
+    everyone = named(crowd(), "together")
+    other = LEARNER if is_first() else get_learner("cql", hidden_sizes=(5,))
+    said = []
+    for choices in ({"learner": other}, {"progress": lambda *_: True}):
+        try:
+            _take_part(everyone, folder, choices)
+        except (QuorumError, Interrupted) as error:
+            said.append(str(error))
+    return {"said": np.array(said)} | _take_part(everyone, folder, {})
+
+
+def _take_part(everyone: Crowd, folder: Path, choices: dict[str, Any]) -> dict[str, Any]:
+    if is_first():
+        made = fitted(everyone, folder, **choices)
+        assert made.released is not None
+        found: dict[str, Any] = {f"fitted {i}": leaf for i, leaf in enumerate(weights(made))}
+        return found | {"observations released": made.released.transitions.observation}
+    usual: dict[str, Any] = {"learner": LEARNER, "settings": SETTINGS, "seed": 1}
+    told = {"epsilon": EPSILON, "delta": DELTA} | usual | choices
+    help_fit(everyone.log, everyone.experts, **told)
+    return {}

@@ -1,0 +1,108 @@
+"""Trials judged by what was released: public, because it was paid for; no simulator is needed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from fits import DELTA, SETTINGS
+from sweeps import asked, spreading, swept, untrained
+
+from quorum_rl.budget import read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import Bc
+from quorum_rl.policy import Policy
+from quorum_rl.privacy import ReleaseEvent
+from quorum_rl.release import read_released
+from quorum_rl.sweep import Common, Search
+from quorum_rl.sweep.judge import agreement
+from quorum_rl.sweep.programs import Found, Inputs, Judged, found_by
+from quorum_rl.sweep.trials import Program
+from quorum_rl.types import Released, Transition
+
+RATES = Search(grid={"private-learning-rate": (0.01, 0.1)})
+BOTH_STAGES = Common(5.0, DELTA, replace(SETTINGS, private_steps=2), "bc", hidden_sizes=())
+
+
+def prefixes(states: int = 6, width: int = 1) -> Released:
+    """Released transitions whose action is 0 where the state is even."""
+    observation = np.arange(states * width, dtype=np.float32).reshape(states, width)
+    action = (np.arange(states) % 2).astype(np.int32)
+    flags = np.zeros(states, np.bool_)
+    reward = np.zeros(states, np.float32)
+    found: Any = Transition(observation, action, reward, observation, flags, flags)  # type: ignore[arg-type]
+    return Released(found, np.array([0, states]), width, 2, 9)
+
+
+def test_agreement_is_the_share_of_released_actions_that_the_policy_takes() -> None:
+    """Against each state by hand: the higher of two straight lines."""
+    learner = Bc(hidden_sizes=())
+    params = jax.vmap(lambda key: learner.init(key, 1, 2))(jax.random.split(jax.random.key(0), 3))
+    released = prefixes()
+    (name,) = params
+    for number, found in enumerate(agreement(learner, params, released)):
+        ((weight, bias),) = jax.tree.map(lambda leaf, i=number: np.asarray(leaf[i]), params[name])
+        values = np.asarray(released.transitions.observation) @ weight + bias
+        assert found == np.mean(values.argmax(axis=1) == np.arange(6) % 2)
+
+
+def test_a_sweep_without_a_world_is_judged_by_its_own_release(tmp_path: Path) -> None:
+    """Nothing at all is released, and the test fails for it, with probability 8e-7."""
+    seen: list[Inputs] = []
+
+    def work(inputs: Inputs, program: Program) -> Found:
+        seen.append(inputs)
+        return found_by(inputs, program)
+
+    one = asked(
+        "judged", search=RATES, common=BOTH_STAGES, world=None, judge="released", select="public"
+    )
+    made = swept(one, tmp_path / "sweep", spread=spreading([], work))
+    record = read_ledger(tmp_path / "sweep" / "winner" / "ledger.jsonl")
+    assert sum(isinstance(event, ReleaseEvent) for event in record.events) == 1
+    assert seen[0].judged_on is seen[0].released
+    rows = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()
+    assert all(0 <= row["score"] <= 1 and row["mean_return"] is None for row in rows)
+    assert made.judged.score == max(row["score"] for row in rows)
+    winner = Policy.load(tmp_path / "sweep" / "winner" / "policy.safetensors")  # acts without JAX
+    found = read_released(tmp_path / "sweep" / "released.parquet").transitions
+    assert made.judged.score == np.mean(winner.act(found.observation) == found.action)
+
+
+def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path: Path) -> None:
+    judges = []
+
+    def work(inputs: Inputs, program: Program) -> Found:
+        judges.append(inputs.judged_on)
+        found = untrained(inputs, program)
+        judged = tuple(Judged(one.number, one.scores) for one in found.judged)
+        return replace(found, judged=judged)
+
+    released = prefixes()
+    swept(
+        asked(world=None, judge=released, together=1),
+        tmp_path / "sweep",
+        spread=spreading([], work),
+    )
+    assert set(map(id, judges)) == {id(released)}
+    assert "released " in (tmp_path / "sweep" / "config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"world": None}, "judged in a public world"),
+        ({"judge": "released"}, "releases of its own"),
+        ({"judge": prefixes(width=3)}, "cannot judge trials on demonstrations of 1 and 2"),
+        ({"judge": "released", "select": "public"}, "no release that they could be judged by"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_anything_is_paid(
+    choices: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match=said):
+        swept(asked("refused", **choices), tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
