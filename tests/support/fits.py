@@ -20,6 +20,7 @@ EPSILON, DELTA = 5.0, 0.01
 LEARNER: Final = get_learner("cql", hidden_sizes=(4,))
 SETTINGS: Final = FitSettings(
     iterations=6,
+    private_share=0.5,
     private_steps=10,
     sampling_rate=0.1,
     transitions_per_expert=2,
