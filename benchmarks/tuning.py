@@ -1,0 +1,218 @@
+"""What the numbers of private training earn, on few experts that stand for many.
+
+The defaults of a fit were chosen in this way (docs/reproduction.md). The transitions of each expert
+are cut into several runs, in order, each of which counts as an expert, and the noise is that for
+the number of experts asked for. So it is a proxy, and no private training: parts of one expert are
+more alike than experts are, and somebody is in several of them. Choose on other experts than those
+that a result is reported for.
+
+    quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
+      --out lander.safetensors
+    python benchmarks/tuning.py lander.safetensors --cut 3 --experts 3000 --keep 128 \
+      --options '{"reward_scale": 0.1}' --epsilons 1 5 --rates rule 9e-3 --clip-norms 1 0.1
+
+All runs that differ in ε, rate, clip norm and seed are one program.
+"""
+
+import argparse
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from quorum_rl.devices import prepare
+
+prepare(fast=True)  # which numbers are better does not hang on the last bits
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
+from quorum_rl.commands.training import world_of  # noqa: E402
+from quorum_rl.envs import AnyWorld  # noqa: E402
+from quorum_rl.errors import QuorumError  # noqa: E402
+from quorum_rl.evaluation import returns_of  # noqa: E402
+from quorum_rl.experiments.paper.population import acted  # noqa: E402
+from quorum_rl.experiments.results import Result  # noqa: E402
+from quorum_rl.experts import load_population  # noqa: E402
+from quorum_rl.files import write_json  # noqa: E402
+from quorum_rl.fit import FitSettings  # noqa: E402
+from quorum_rl.fit.stages import rate_for  # noqa: E402
+from quorum_rl.learners import Learner, defaults, get_learner  # noqa: E402
+from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
+from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
+from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
+from quorum_rl.training.schedule import Kind  # noqa: E402
+
+FLOOR: Final = 0.02
+EPISODES_KEY: Final = 7
+STEPS_AT_ONCE: Final = 250
+RULE: Final = "rule"
+
+
+class Trial(NamedTuple):
+    """What runs of one program may differ in, their seeds aside; without privacy no ε."""
+
+    epsilon: float | None
+    rate: float
+    step: PrivateStep | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epsilon": self.epsilon,
+            "noise_multiplier": self.step and self.step.noise_multiplier,
+            "rate": self.rate,
+            "clip_norm": self.step and self.step.clip_norm,
+        }
+
+
+def cut(data: ExpertData, parts: int) -> ExpertData:
+    """Everybody's transitions, in order, as so many experts.
+
+    Raises:
+        QuorumError: if somebody has too few.
+    """
+    offsets = np.asarray(data.offsets)
+    counts = np.diff(offsets)
+    if counts.min() < parts:
+        raise QuorumError(f"--cut is {parts}, and an expert has {counts.min()} transitions.")
+    firsts = offsets[:-1, None] + counts[:, None] * np.arange(parts) // parts
+    return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
+
+
+def some_of_each(data: ExpertData, kept: int) -> ExpertData:
+    """So many random transitions of every expert, with replacement: enough to fit elsewhere."""
+    generator = np.random.default_rng(0)
+    offsets = np.asarray(data.offsets)
+    chosen = np.concatenate(
+        [np.sort(generator.integers(*ends, kept)) for ends in pairwise(offsets)]
+    )
+    firsts = jnp.arange(0, len(chosen) + 1, kept)
+    return ExpertData(at(data.transitions, jnp.asarray(chosen)), firsts)
+
+
+def trials(given: argparse.Namespace, found: int) -> list[Trial]:
+    """Every ε with every rate and clip norm, for `found` experts that stand for those asked for."""
+    if given.without_privacy:
+        return [Trial(None, float(rate), None) for rate in given.rates]
+    experts, drawn = given.experts or found, given.sampling_rate
+    made = []
+    for epsilon in given.epsilons:
+        noise = noise_multiplier_for(
+            steps=given.steps, sampling_rate=drawn, epsilon=epsilon, delta=1 / experts
+        )
+        for clip_norm in given.clip_norms:
+            step = PrivateStep(
+                sampling_rate=min(1.0, drawn * experts / found),  # as many as of those asked for
+                clip_norm=clip_norm,
+                noise_multiplier=noise,
+                expected_batch=drawn * experts,
+                micro_batch=default_micro_batch(experts, drawn, given.transitions),
+                transitions_per_expert=given.transitions,
+                normalised=given.normalised,
+            )
+            rates = [rate_for(step, given.steps) if r == RULE else float(r) for r in given.rates]
+            made += [Trial(epsilon, rate, step) for rate in rates]
+    return made
+
+
+def run_of(trial: Trial, seed: int, steps: int) -> Run:
+    entropy = SeededEntropy(seed)
+    return new_run(
+        noise_key=jax_key_data(entropy, "noise"),
+        public_key=jax_key_data(entropy, "public"),
+        learning_rate=trial.rate,
+        rates_end=steps,
+        private=trial.step,
+    )
+
+
+def returns(
+    tried: list[Trial],
+    learner: Learner,
+    world: AnyWorld,
+    data: ExpertData,
+    given: argparse.Namespace,
+) -> Any:
+    """Train all, act with all. Shapes: (trials, seeds), mean returns."""
+    first = tried[0].step
+    recipe = Recipe(
+        learner=learner,
+        private_shape=None if first is None else first.shape,
+        averaging=given.averaging,
+        batch_size=FitSettings.batch_size,
+    )
+    runs = [run_of(trial, seed, given.steps) for trial in tried for seed in range(given.seeds)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    spaces = world.spaces
+    kind = Kind.PLAIN if first is None else Kind.PRIVATE
+    standing = train(
+        recipe,
+        stacked,
+        begin(recipe, stacked, spaces.observation_size, spaces.action_count),
+        np.full(given.steps, kind, np.int8),
+        private=None if first is None else data,
+        plain=data.transitions if first is None else None,
+        steps_at_once=STEPS_AT_ONCE,
+    )
+    numbers = np.tile(np.arange(given.seeds, dtype=np.int32), len(tried))
+    key = jax.random.key(EPISODES_KEY)
+    params = result_of(recipe, standing)
+    each = returns_of(learner, params, world, None, key, given.episodes, numbers)
+    return each.mean(1).reshape(len(tried), given.seeds)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("--cut", type=int, default=1, help="into how many each expert is cut")
+    parser.add_argument("--experts", type=int, help="for how many the noise is; otherwise all")
+    parser.add_argument("--keep", type=int, help="random transitions of each; otherwise all")
+    parser.add_argument("--trajectories", type=int, default=20)
+    parser.add_argument("--learner", default="cql")
+    parser.add_argument("--options", type=json.loads, default={}, help="the learner's, as JSON")
+    parser.add_argument("--hidden", type=int, nargs="+", default=list(defaults.HIDDEN_SIZES))
+    parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
+    parser.add_argument("--sampling-rate", type=float, default=FitSettings.sampling_rate)
+    parser.add_argument("--normalised", action="store_true")
+    parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
+    parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 5.0])
+    parser.add_argument("--rates", nargs="+", default=[RULE], help=f"numbers, or {RULE}")
+    parser.add_argument("--clip-norms", type=float, nargs="+", default=[FitSettings.clip_norm])
+    parser.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.without_privacy and RULE in given.rates:
+        parser.error("the rule is for noise: give --rates with --without-privacy")
+    return given
+
+
+def main() -> None:
+    given, begun = arguments(), time.monotonic()
+    population = load_population(given.population)
+    world = world_of(population, None)
+    log, _ = acted(population, world, FLOOR, given.trajectories, seed=0)
+    data = cut(expert_data(log), given.cut)
+    data = data if given.keep is None else some_of_each(data, given.keep)
+    learner = get_learner(given.learner, hidden_sizes=tuple(given.hidden), **given.options)
+    tried = trials(given, data.expert_count)
+    earned = returns(tried, learner, world, data, given)
+    rows = [one.to_json() | {"returns": r.tolist()} for one, r in zip(tried, earned, strict=True)]
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    if given.out is not None:
+        rest = {"population", "out", "epsilons", "rates", "clip_norms"}
+        chosen = {name: value for name, value in vars(given).items() if name not in rest}
+        result = Result(world.name, "tuning", chosen | {"floor": FLOOR}, begun=begun)
+        write_json(given.out, result.facts({"population": dict(population.origin), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
