@@ -35,3 +35,16 @@ def test_every_result_says_how_to_make_it_again() -> None:
         if "methods" in facts:
             assert len(facts["configuration"]["seeds"]) == facts["seeds"]
             assert all(len(method["returns"]) == facts["seeds"] for method in facts["methods"])
+
+
+def test_every_run_that_defaults_were_chosen_by_says_how_to_make_it_again() -> None:
+    files = sorted((ROOT / "results" / "tuning").glob("*.json"))
+    assert files
+    for file in files:
+        facts = json.loads(file.read_text())
+        assert file.stem == facts["world"].lower()
+        assert facts["population"]["command"].startswith(f"quorum experts train {facts['world']}")
+        for program in facts["programs"]:
+            assert {"round", "commit", "machine", "configuration"} <= program.keys()
+            seeds = program["configuration"]["seeds"]
+            assert all(len(row["returns"]) == seeds for row in program["rows"])

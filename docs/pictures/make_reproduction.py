@@ -1,5 +1,7 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
+Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`).
+
 python docs/pictures/make_reproduction.py
 """
 
@@ -8,6 +10,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import tuning_tables
 from rendering import DOCS, RESULTS, Sections, provenance, table, write
 
 from quorum_rl.envs import get_world
@@ -113,7 +116,13 @@ def draw() -> None:
     figure.savefig(DOCS / "pictures" / "paper-experts.svg", metadata={"Date": None})
 
 
-SECTIONS: Sections = {"experts": experts, "comparisons": comparisons}
+SECTIONS: Sections = {
+    "experts": experts,
+    "comparisons": comparisons,
+    "choices": tuning_tables.choices,
+    "chosen settings": tuning_tables.chosen_settings,
+    "rates": tuning_tables.rates,
+}
 
 
 if __name__ == "__main__":
