@@ -150,7 +150,7 @@ def rate_for(step: PrivateStep, steps: int) -> float:
     Where noise fills Adam's second moments, each parameter is shaken by rate·√steps in all, and
     carried by rate·√steps over the noise of the mean: the rate falls with the root of the steps,
     and weak signals need to be carried further. The root of the noise is what fitted CartPole and
-    LunarLander over a tenfold range of it (docs/choosing.md).
+    LunarLander over a tenfold range of it (docs/reproduction.md).
     """
     return RATE_OF_NOISE * math.sqrt(noise_of_mean(step, steps) / steps)
 

@@ -5,7 +5,7 @@ smaller, which noise hurts less. It says nothing of the rest, so the choices are
 that discrete BCQ and discrete CQL were published or are mostly run with: sfujim/BCQ and d3rlpy.
 """
 
-HIDDEN_SIZES = (64, 64)  # the paper's did worse with noise (docs/choosing.md)
+HIDDEN_SIZES = (64, 64)  # the paper's did worse with noise (docs/reproduction.md)
 
 DISCOUNT = 0.99  # sfujim/BCQ and d3rlpy agree
 
