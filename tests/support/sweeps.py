@@ -15,6 +15,7 @@ from quorum_rl.sweep import Common, Search, Sweep, Swept, sweep
 from quorum_rl.sweep.programs import Found, Inputs, Judged
 from quorum_rl.sweep.trials import Program
 
+CLOCK: Final = f"{Path(__file__).with_name('clock_world.py')}:WORLD"
 CLIPS: Final = (0.5, 1.0, 2.0)
 BATCHES: Final = (8, 16)  # each a shape of its own
 PRIVATE: Final = replace(SETTINGS, method="dp-sgd")
@@ -28,7 +29,7 @@ def asked(identity: str = "a swept log", **choices: Any) -> Sweep:
         "common": Common(5.0, DELTA, PRIVATE, hidden_sizes=LEARNER.hidden_sizes),
         "log": one.log,
         "experts": one.experts,
-        "world": "CartPole",
+        "world": CLOCK,
         "accepted": tuple(ASSUMPTIONS),
     }
     return Sweep(**{**usual, **choices})

@@ -97,6 +97,7 @@ def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path:
         ({"world": None}, "judged in a public world"),
         ({"judge": "released"}, "releases of its own"),
         ({"judge": prefixes(width=3)}, "cannot judge trials on demonstrations of 1 and 2"),
+        ({"world": "Acrobot"}, "'Acrobot', with 6 numbers in a state and 3 actions"),
         ({"judge": "released", "select": "public"}, "no release that they could be judged by"),
     ],
 )

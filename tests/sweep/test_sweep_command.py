@@ -93,3 +93,14 @@ def test_a_configuration_that_makes_no_sweep_is_refused_in_one_sentence(
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+def test_a_world_of_other_sizes_is_refused_before_anything_is_paid_or_written(
+    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = 'world = "Acrobot"\nselect = "public"\n[sweep.grid]\nclip-norm = [1.0]'
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "--config", str(configuration(collected, tmp_path, more))])
+    assert stopped.value.code == 2
+    assert "cannot judge trials on demonstrations of 4 and 2" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()

@@ -15,6 +15,7 @@ from quorum_rl.fit.settings import FitSettings
 
 if TYPE_CHECKING:
     from quorum_rl.experiments.study import Progress
+    from quorum_rl.logs import Demonstrations
     from quorum_rl.sweep import Sweep as Asked
     from quorum_rl.sweep import Swept
     from quorum_rl.sweep.judge import Judge
@@ -124,14 +125,13 @@ class Sweep:
         self._show(made)
 
     def _asked(self) -> "Asked":
-        from quorum_rl.envs import get_world
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.sweep import Common, Search
         from quorum_rl.sweep import Sweep as Asked
 
         search = Search(self.grid, self.random, self.trials, self.search_seed)
         log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
-        world = self.world or log.declared.world
+        world = self._world(log)
         experts = None
         if self.experts is not None:
             experts = experts_from(self.experts, log, self.experts_output)
@@ -149,7 +149,7 @@ class Sweep:
             common=common,
             log=log,
             experts=experts,
-            world=None if world is None else get_world(world).name,
+            world=world,
             episodes=self.episodes,
             judge=self._judge(),
             seeds=self.seeds,
@@ -161,6 +161,16 @@ class Sweep:
             accepted=self.accept,
             diagnostics_not_private=self.diagnostics_not_private,
         )
+
+    def _world(self, log: "Demonstrations") -> str | None:
+        """The world as it is found again; without one to be judged in, that of the log if we have
+        it."""
+        from quorum_rl.envs import world_names
+
+        declared = log.declared.world
+        if self.world is None and self.judge != "world" and declared not in world_names():
+            return None
+        return self.world or declared
 
     def _judge(self) -> "Judge":
         if self.judge == "world":

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations
@@ -26,7 +27,7 @@ Judge = Literal["world", "released"] | Released
 def check_judge(
     judge: Judge, world: str | None, select: Select | None, log: Demonstrations
 ) -> None:
-    """Fail where there is nothing to judge by, before anything is paid.
+    """Fail where there is nothing to judge by, or nothing that fits, before anything is paid.
 
     Raises:
         QuorumError: saying what is missing.
@@ -41,14 +42,24 @@ def check_judge(
             "without --select every trial has releases of its own: judge them in a world, or by "
             "one file of 'quorum release'."
         )
-    if not isinstance(judge, Released):
-        return
-    sizes, declared = (judge.observation_size, judge.action_count), log.declared
-    if sizes != (declared.observation_size, declared.action_count) or not len(judge):
+    if world is not None:
+        spaces = get_world(world).spaces
+        sizes = spaces.observation_size, spaces.action_count
+        _check_sizes(f"the world {world!r}", sizes, log, "name the world of the demonstrations.")
+    if isinstance(judge, Released):
+        sizes, mend = (judge.observation_size, judge.action_count), "give prefixes of the same kind"
+        _check_sizes(repr(judge), sizes, log, f"{mend}.")
+        if not len(judge):
+            raise QuorumError(f"{judge!r} cannot judge trials: {mend}, and some.")
+
+
+def _check_sizes(what: str, sizes: tuple[int, int], log: Demonstrations, mend: str) -> None:
+    declared = log.declared
+    if sizes != (declared.observation_size, declared.action_count):
         raise QuorumError(
-            f"{judge!r}, with {sizes[0]} numbers in a state and {sizes[1]} actions, cannot judge "
+            f"{what}, with {sizes[0]} numbers in a state and {sizes[1]} actions, cannot judge "
             f"trials on demonstrations of {declared.observation_size} and {declared.action_count}: "
-            "give prefixes of the same kind, and some."
+            f"{mend}"
         )
 
 

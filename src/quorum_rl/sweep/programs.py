@@ -179,7 +179,9 @@ def _together(
     return [
         _Kept(
             Judged(trial.number, each, earned, study.released_by(plan)),
-            policy_of(learner, jax.tree.map(lambda leaf: leaf[0], last), world=inputs.world),
+            policy_of(
+                learner, jax.tree.map(lambda leaf: leaf[0], last), world=study.world.name or None
+            ),
         )
         for trial, plan, (*_, last), each, earned in zip(
             trials, plans, policies, scores, returns, strict=True
