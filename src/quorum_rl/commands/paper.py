@@ -72,6 +72,8 @@ class Paper:
     steps: int | None = None
     """Train the paper's settings for so many steps at the same claim; otherwise to the end of their
     budget, up to 2.3 million, in published, and for 20,000 in ablation and grid."""
+    bound_steps: int = 20_000
+    """Steps of the bound without privacy."""
     reward_scale: float | None = None
     """What rewards are multiplied by: 1e-7 for HIV, and 1 otherwise, unless given."""
     commit: str | None = None
@@ -81,10 +83,10 @@ class Paper:
     def run(self) -> None:
         check_seed(self.first_seed)
         check_seed(self.expert_seed)
-        if self.seeds < 1 or self.episodes < 1:
-            raise QuorumError(
-                f"--seeds is {self.seeds} and --episodes {self.episodes}: give at least 1 of each."
-            )
+        for name in ("seeds", "episodes", "bound_steps"):
+            if getattr(self, name) < 1:
+                flag = name.replace("_", "-")
+                raise QuorumError(f"--{flag} is {getattr(self, name)}: give at least 1.")
         from quorum_rl.devices import prepare
 
         prepare(fast=True)
@@ -197,8 +199,14 @@ class Paper:
     def _main_comparison(self, stage: str, study: "Study") -> None:
         from quorum_rl.experiments.paper import main_columns
 
-        methods = main_columns(self.epsilons, self._ours)
-        self._compared(stage, study, lambda _: methods, settings=asdict(self._ours))
+        methods = main_columns(self.epsilons, self._ours, self.bound_steps)
+        self._compared(
+            stage,
+            study,
+            lambda _: methods,
+            settings=asdict(self._ours),
+            bound_steps=self.bound_steps,
+        )
 
     def _published(self) -> None:
         from quorum_rl.experiments.paper import best_settings, published_column

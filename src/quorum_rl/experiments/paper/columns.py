@@ -30,7 +30,7 @@ RELEASE_ONLY_STEPS: Final = (
 REWARD_SCALES: Final = {"HIV": 1e-7}
 
 CLIP_NORM: Final = 1.0  # the paper's
-NON_PRIVATE_STEPS: Final = 20_000
+BOUND_STEPS: Final = 20_000  # of the bound without privacy
 
 NON_PRIVATE: Final = "non-private"
 NON_PRIVATE_OWN: Final = "non-private, our network"
@@ -48,7 +48,9 @@ def learner_of(world: str, name: str, reward_scale: float | None = None) -> Lear
 
 
 def main_columns(
-    epsilons: tuple[float, ...] = EPSILONS, settings: FitSettings | None = None
+    epsilons: tuple[float, ...] = EPSILONS,
+    settings: FitSettings | None = None,
+    bound_steps: int = BOUND_STEPS,
 ) -> list[Method]:
     """The bound without privacy, and at every ε both forms of DP-SGD and our method's two halves.
 
@@ -57,7 +59,7 @@ def main_columns(
     the paper's too.
     """
     ours = settings or FitSettings()
-    free = replace(ours, method="non-private", release_only_steps=NON_PRIVATE_STEPS)
+    free = replace(ours, method="non-private", release_only_steps=bound_steps)
     alone = replace(ours, method="dp-sgd")
     one = replace(alone, transitions_per_expert=1, clip_norm=CLIP_NORM)
 
