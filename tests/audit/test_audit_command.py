@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from quorum_rl.audit import quick
-from quorum_rl.audit.bounds import LowerBound
+from quorum_rl.audit.bounds import LowerBound, lower_bound
 from quorum_rl.audit.drawing import draw_findings
-from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding
+from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
 from quorum_rl.audit.own_run import learner_named
 from quorum_rl.audit.planted import BUGS
 from quorum_rl.audit.quick import Sizes
@@ -27,6 +27,7 @@ def finding(epsilon: float, certain: float) -> Finding:
         claimed=2.0,
         bound=LowerBound(epsilon, 0.01, 0.95, "remove", 75),
         certain=certain,
+        ceiling=2.3,
         runs=100,
     )
 
@@ -50,6 +51,25 @@ def test_claims_that_stand_are_shown_with_their_bounds(
     assert "2.100" in shown
     assert "stands" in shown
     assert "REFUTED" not in shown
+
+
+def test_a_claim_that_no_result_could_refute_does_not_stand(
+    found: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.append(replace(finding(1.1, 1.0), ceiling=1.9))
+    main(["audit", "--only", "training"])
+    shown = capsys.readouterr().out
+    assert "too few runs" in shown
+    assert "cannot be refuted with so few runs, which could show at most 1.900" in shown
+    assert "stands" not in shown
+    assert found[0].to_json()["refutable"] is False
+
+
+def test_a_finding_from_before_ceilings_were_written_down_gets_its_own() -> None:
+    facts = finding(1.0, 0.9).to_json()
+    del facts["ceiling"], facts["refutable"]
+    told_apart = lower_bound(np.ones(100), np.zeros(100), 0.01, CERTAIN)
+    assert Finding.from_json(facts).ceiling == told_apart.epsilon
 
 
 def test_a_refuted_claim_is_exit_status_1(
@@ -90,14 +110,21 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
     main(["audit", "--planted", "all", "--repeats", "3", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["caught"] == dict.fromkeys(BUGS, 3)
-    assert printed["without bugs"] == {"findings": 0, "accused": 0}
+    assert [one["seed"] for one in printed["outcomes"]["noise-halved"]] == [0, 1, 2]
+    assert printed["outcomes"]["noise-halved"][2]["certain"] == [2.2]
+    sound = printed["without bugs"]
+    assert (sound["findings"], sound["accused"]) == (0, 0)
+    # What needs an assumption catches nothing, nor does the black box where there is a white one.
     assumed = replace(finding(2.5, 2.2), note="if so")
-    monkeypatch.setattr(quick, "tried", lambda _: [assumed])
-    with pytest.raises(SystemExit):  # what needs an assumption catches nothing
+    acted = replace(finding(2.5, 2.2), threat=ACTIONS)
+    monkeypatch.setattr(quick, "tried", lambda _: [assumed, acted])
+    with pytest.raises(SystemExit):
         main(["audit", "--planted", "clipping-off", "--repeats", "2", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["caught"] == {"clipping-off": 0}
-    assert printed["without bugs"] == {"findings": 6, "accused": 6}
+    sound = printed["without bugs"]
+    assert (sound["findings"], sound["accused"]) == (12, 12)
+    assert sound["outcomes"].keys() == set(quick.WITHOUT_BUGS)
 
 
 @pytest.mark.parametrize(

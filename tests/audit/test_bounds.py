@@ -20,7 +20,7 @@ from quorum_rl.audit.bounds import (
     proportion_bounds,
     ratio_scores,
 )
-from quorum_rl.audit.finding import CERTAIN
+from quorum_rl.audit.finding import CERTAIN, ceiling
 from quorum_rl.errors import QuorumError
 
 REPETITIONS = 400
@@ -204,8 +204,24 @@ def test_one_run_with_many_canaries_gives_a_bound_below_the_truth() -> None:
     included, left_out = rng.normal(2.0, 1, 1000), rng.normal(0.0, 1, 1000)
     found = one_run_lower_bound(included, left_out, 0.01)
     assert 1 < found.epsilon < gaussian_epsilon(2.0, 0.01)
+    assert found.judged == 1500  # the quarter that chose is not among them
     nothing = one_run_lower_bound(left_out, rng.normal(0.0, 1, 1000), 0.01)
     assert nothing.epsilon < 0.5
+
+
+@pytest.mark.parametrize("runs", [50, 200, 1000, 20_000])
+def test_no_result_of_so_many_runs_shows_more_than_the_ceiling(runs: int) -> None:
+    """SciPy's intervals of three quarters that all pass, and of as many that never do."""
+    judged, delta = runs * 3 // 4, 1e-3
+    level = {"confidence_level": CERTAIN, "method": "exact"}
+    often, never = (binomtest(found, judged).proportion_ci(**level) for found in (judged, 0))
+    most = ceiling(lower_bound, runs, runs, delta)
+    assert most == pytest.approx(math.log((often.low - delta) / never.high), abs=0.05)
+    assert most == pytest.approx(math.log(runs / 10), abs=0.15)  # as docs/audit.md says
+    rng = np.random.default_rng(10)
+    for separation in (3.0, 6.0, 20.0):
+        present, absent = (draw(rng, runs) for draw in gaussian(separation))
+        assert lower_bound(present, absent, delta, CERTAIN).epsilon <= most
 
 
 def test_too_few_runs_and_scores_that_are_no_numbers_are_refused() -> None:

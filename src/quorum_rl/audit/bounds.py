@@ -39,7 +39,7 @@ class LowerBound:
     """With `confidence`, the mechanism is not (ε', delta)-private for any ε' below `epsilon`.
 
     `direction` says whether removing or adding the expert shows it. `judged` are the runs of each
-    kind that the bound rests on.
+    kind that the bound rests on, or all canaries of one run that it does.
     """
 
     epsilon: float
@@ -121,7 +121,7 @@ def one_run_lower_bound(
     epsilon = auditing.CanaryScoreAuditor(*scores).epsilon_one_run_fdp(
         1 - confidence, delta, threshold_strategy=auditing.Split(CHOOSING, seed=0)
     )
-    judged = len(scores[0]) + len(scores[1])
+    judged = sum(len(one) - int(CHOOSING * len(one)) for one in scores)
     return LowerBound(float(epsilon), delta, confidence, "remove", judged)
 
 

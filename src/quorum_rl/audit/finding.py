@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from quorum_rl.audit.bounds import Floats, LowerBound
+import numpy as np
+
+from quorum_rl.audit.bounds import Floats, LowerBound, gaussian_lower_bound, lower_bound
 
 RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
@@ -16,12 +18,16 @@ CERTAIN: Final = 0.999
 """With which confidence a claim must be exceeded before it is called refuted. Each finding of a
 sound mechanism is so with probability 0.1% at most."""
 
+Bounding = Callable[..., LowerBound]
+"""One of the ways of `bounds`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One audited mechanism. `runs` are those of each kind, with the canary and without.
 
-    `bound` is what is reported, with 95% confidence; `certain` the same with 99.9%.
+    `bound` is what is reported, with 95% confidence; `certain` the same with 99.9%. `ceiling` is
+    the most that `certain` could have been, if every run had been told apart.
     """
 
     what: str
@@ -30,6 +36,7 @@ class Finding:
     claimed: float
     bound: LowerBound
     certain: float
+    ceiling: float
     runs: int
     note: str = ""
 
@@ -38,23 +45,37 @@ class Finding:
         """Whether the claim is refuted, with 99.9% confidence."""
         return self.certain > self.claimed
 
+    @property
+    def refutable(self) -> bool:
+        """Whether anything that so many runs can show would refute the claim."""
+        return self.ceiling > self.claimed
+
     def to_json(self) -> dict[str, Any]:
         """Plain facts."""
-        return {**asdict(self), "refuted": self.refuted}
+        return {**asdict(self), "refuted": self.refuted, "refutable": self.refutable}
 
     @classmethod
     def from_json(cls, facts: dict[str, Any]) -> "Finding":
         """The finding with these facts, as `to_json` has them."""
-        own = {name: value for name, value in facts.items() if name != "refuted"}
-        return cls(**own | {"bound": LowerBound(**facts["bound"])})
+        derived = ("refuted", "refutable")
+        own = {name: value for name, value in facts.items() if name not in derived}
+        bound = LowerBound(**facts["bound"])
+        if "ceiling" not in own:  # as in files of before it was written down
+            bounding = gaussian_lower_bound if own.get("note") == GAUSSIAN else lower_bound
+            own["ceiling"] = ceiling(bounding, own["runs"], own["runs"], bound.delta)
+        return cls(**own | {"bound": bound})
 
 
-def found(
-    bounding: Callable[..., LowerBound], here: Floats, away: Floats, delta: float, **facts: Any
-) -> Finding:
+def ceiling(bounding: Bounding, present: int, absent: int, delta: float) -> float:
+    """The most that so many runs could show with 99.9% confidence: all of them told apart."""
+    return bounding(np.ones(present), np.zeros(absent), delta, CERTAIN).epsilon
+
+
+def found(bounding: Bounding, here: Floats, away: Floats, delta: float, **facts: Any) -> Finding:
     """A finding from scores with and without the canary, by one of the ways of `bounds`."""
     return Finding(
         bound=bounding(here, away, delta),
         certain=bounding(here, away, delta, CERTAIN).epsilon,
+        ceiling=ceiling(bounding, len(here), len(away), delta),
         **facts,
     )

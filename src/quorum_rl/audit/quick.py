@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from quorum_rl.audit.chain import Chain
-from quorum_rl.audit.finding import Finding
+from quorum_rl.audit.finding import ACTIONS, Finding
 from quorum_rl.audit.pipeline import (
     audit_pipeline,
     release_first,
@@ -121,6 +121,21 @@ def tried(trial: Trial) -> list[Finding]:
             runs = trial.sizes.release if trial.bug == QUERY_NOISE else trial.sizes.lone_release
             return [audit_release(RELEASE_BUGS[trial.bug], runs, trial.seed)]
         return audit_training(EVERYBODY, trial.sizes.training, trial.seed)
+
+
+def caught(findings: Iterable[Finding]) -> bool:
+    """Whether an audit accuses: by what came out or the white box, and without assumptions."""
+    return any(one.refuted and not one.note and one.threat != ACTIONS for one in findings)
+
+
+def outcome(trial: Trial, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What one audit of a self-test came to, as plain facts."""
+    return {
+        "seed": trial.seed,
+        "claimed": findings[0].claimed if findings else None,
+        "certain": [one.certain for one in findings],
+        "caught": caught(findings),
+    }
 
 
 def all_tried(trials: Sequence[Trial], workers: int = 1) -> list[list[Finding]]:

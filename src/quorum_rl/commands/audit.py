@@ -170,7 +170,7 @@ class Audit:
         """Plant bugs, each by itself; all of them must be found, and nothing without them."""
         from quorum_rl.audit import BUGS
         from quorum_rl.audit.planted import bug_named
-        from quorum_rl.audit.quick import WITHOUT_BUGS, Trial, all_tried
+        from quorum_rl.audit.quick import WITHOUT_BUGS, Trial, all_tried, outcome
 
         names = list(BUGS) if name == "all" else [name]
         for one in names:
@@ -181,33 +181,35 @@ class Audit:
         trials = [Trial(one, True, sizes, seed) for one in names for seed in seeds]
         if self.repeats > 1:
             trials += [Trial(one, False, sizes, seed) for one in WITHOUT_BUGS for seed in seeds]
-        outcomes = list(zip(trials, all_tried(trials, self.workers), strict=True))
-        planted = {
-            one: [each for trial, each in outcomes if trial[:2] == (one, True)] for one in names
+        found = dict(zip(trials, all_tried(trials, self.workers), strict=True))
+        first = {one: found[Trial(one, True, sizes, self.seed)] for one in names}
+        outcomes = {
+            is_planted: {
+                one: [outcome(*each) for each in found.items() if each[0][:2] == (one, is_planted)]
+                for one in (names if is_planted else WITHOUT_BUGS)
+            }
+            for is_planted in (True, False)
         }
-        caught = {
-            one: sum(
-                any(each.refuted and not each.note for each in found) for found in planted[one]
-            )
-            for one in names
-        }
-        sound = [one for trial, each in outcomes if not trial.is_planted for one in each]
+        caught = {one: sum(each["caught"] for each in outcomes[True][one]) for one in names}
+        sound = [one for trial, each in found.items() if not trial.is_planted for one in each]
         self._keep(
             result.facts(
                 {
-                    "planted": {one: [each.to_json() for each in planted[one][0]] for one in names},
+                    "planted": {one: [each.to_json() for each in first[one]] for one in names},
                     "repeats": self.repeats,
                     "caught": caught,
+                    "outcomes": outcomes[True],
                     "without bugs": {
                         "findings": len(sound),
                         "accused": sum(one.refuted for one in sound),
+                        "outcomes": outcomes[False],
                     },
                 }
             )
         )
         if not self.json:
             for one in names:
-                show_findings(planted[one][0])
+                show_findings(first[one])
         missed = [one for one in names if caught[one] < self.repeats]
         self._tell(f"missed: {', '.join(missed)}" if missed else f"caught: {', '.join(names)}")
         if missed:
@@ -285,7 +287,8 @@ def show_findings(findings: "Sequence[Finding]") -> None:
             f"{one.bound.epsilon:.3f}",
             f"{one.bound.delta:g}",
             f"{one.runs:,}",
-            ("REFUTED" if one.refuted else "stands") + (" *" if one.note else ""),
+            ("REFUTED" if one.refuted else "stands" if one.refutable else "too few runs")
+            + (" *" if one.note else ""),
         )
     console().print(table)
     for threat in dict.fromkeys(one.threat for one in findings):
@@ -298,6 +301,14 @@ def show_findings(findings: "Sequence[Finding]") -> None:
         "Lower bounds hold with 95% confidence; a claim is refuted if it is exceeded with 99.9%. A "
         "low bound proves nothing: another attack may be better."
     )
+    hopeless = [one for one in findings if not one.refutable]
+    for one in hopeless:
+        console().print(
+            f"{one.what}, {one.threat.split(':')[0]}: this claim cannot be refuted with so few "
+            f"runs, which could show at most {one.ceiling:.3f}"
+        )
+    if hopeless:
+        console().print("Without assumptions a claim of ε takes more than 10·exp(ε) runs.")
 
 
 def show_attacks(attacks: "Sequence[Attack]") -> None:
