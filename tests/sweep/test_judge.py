@@ -12,12 +12,12 @@ from fits import DELTA, SETTINGS
 from sweeps import asked, spreading, swept, untrained
 
 from quorum_rl.budget import read_ledger
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.learners import Bc
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent
 from quorum_rl.release import read_released
-from quorum_rl.sweep import Common, Search
+from quorum_rl.sweep import Common, Search, one_by_one
 from quorum_rl.sweep.judge import agreement
 from quorum_rl.sweep.programs import Found, Inputs, Judged, found_by
 from quorum_rl.sweep.trials import Program
@@ -35,6 +35,9 @@ def prefixes(states: int = 6, width: int = 1) -> Released:
     reward = np.zeros(states, np.float32)
     found: Any = Transition(observation, action, reward, observation, flags, flags)  # type: ignore[arg-type]
     return Released(found, np.array([0, states]), width, 2, 9)
+
+
+NOTHING = replace(prefixes(states=0), offsets=np.zeros(1, np.int64))
 
 
 def test_agreement_is_the_share_of_released_actions_that_the_policy_takes() -> None:
@@ -89,6 +92,53 @@ def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path:
     )
     assert set(map(id, judges)) == {id(released)}
     assert "released " in (tmp_path / "sweep" / "config.json").read_text()
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_sweep_killed_during_its_release_goes_on_without_it_and_pays_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained for real, on private steps alone; by then another judge than the lost release."""
+    choices: dict[str, Any] = {"search": RATES, "common": BOTH_STAGES, "select": "public"}
+    book = tmp_path / "sweep" / "winner" / "ledger.jsonl"
+    own = asked("lost", world=None, judge="released", **choices)
+    monkeypatch.setattr("quorum_rl.sweep.payment.save_released", killed)
+    with pytest.raises(KeyboardInterrupt):
+        swept(own, tmp_path / "sweep")
+    assert [type(event) for event in read_ledger(book).events] == [ReleaseEvent]
+    with pytest.raises(QuorumError, match="the same command and --world, or with --judge"):
+        swept(own, tmp_path / "sweep")
+    paid = read_ledger(book).charges
+    assert len(paid) == 3
+    other = asked("lost", world=None, judge=prefixes(), **choices)
+    swept(other, tmp_path / "sweep", spread=one_by_one)
+    assert read_ledger(book).charges == paid
+    rows = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()
+    assert [(row["released"], row["plain_steps"], row["reason"]) for row in rows] == [
+        ([0], 0, "")
+    ] * 2
+
+
+def test_a_world_is_added_to_a_sweep_whose_release_gave_nothing_and_then_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices: dict[str, Any] = {"search": RATES, "common": BOTH_STAGES, "select": "public"}
+    folder = tmp_path / "sweep"
+    monkeypatch.setattr("quorum_rl.sweep.payment.read_released", lambda _: NOTHING)
+    with pytest.raises(QuorumError, match="nothing was released that trials could be judged by"):
+        swept(asked("nothing", world=None, judge="released", **choices), folder)
+
+    def stopped(inputs: Inputs, _: Program) -> Found:
+        assert inputs.judged_on is None
+        raise Interrupted("stopped.")
+
+    with pytest.raises(Interrupted):
+        swept(asked("nothing", judge="released", **choices), folder, spread=spreading([], stopped))
+    with pytest.raises(QuorumError, match=r"was begun with judge = released, not released "):
+        swept(asked("nothing", judge=prefixes(), **choices), folder)
 
 
 @pytest.mark.parametrize(

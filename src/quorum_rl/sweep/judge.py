@@ -90,7 +90,10 @@ def judged_on(judge: Judge, world: str | None, released: Released | None) -> Rel
     if released is not None and len(released):
         return released
     if world is None:
-        raise QuorumError("nothing was released that trials could be judged by: add --world.")
+        raise QuorumError(
+            "nothing was released that trials could be judged by, and it is paid for: go on with "
+            "the same command and --world, or with --judge and a file of another release."
+        )
     return None
 
 

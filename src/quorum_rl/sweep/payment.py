@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
@@ -127,6 +129,9 @@ def pay(
 ) -> Released | None:
     """Charge what this sweep has not paid yet, and make its release; all that it released.
 
+    That is None where no release is planned, and nothing at all where it was interrupted: what it
+    would have given is lost, and its pool stays out of training.
+
     Guarantee: called again it charges nothing again, whoever was interrupted when.
 
     Raises:
@@ -164,7 +169,7 @@ def _released(
     opened: Ledger,
     accepted: Sequence[str],
     entropy: Entropy,
-) -> Released | None:
+) -> Released:
     """The one release, or what it gave before the sweep was interrupted."""
     if missing[shared.event]:
         assert experts is not None  # or no release would have been planned
@@ -173,4 +178,16 @@ def _released(
         )
         facts = {"ledger": opened.record.identity, **event_to_json(shared.event)}
         save_released(made, place.released, facts)
-    return read_released(place.released) if place.released.exists() else None
+    return read_released(place.released) if place.released.exists() else _nothing(log)
+
+
+def _nothing(log: Demonstrations) -> Released:
+    """What comes out of a release that was lost."""
+    declared, no_one = log.declared, np.zeros(0, np.int64)
+    return Released(
+        log.transitions(no_one),
+        np.zeros(1, np.int64),
+        declared.observation_size,
+        declared.action_count,
+        declared.horizon,
+    )

@@ -1,6 +1,5 @@
 """A sweep from its search to its winner: paid for first, then run program by program."""
 
-import hashlib
 import json
 import random
 import secrets
@@ -13,12 +12,12 @@ from quorum_rl.budget import Budget, Certificate, Entropy, Ledger, OsEntropy
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.files import replacing, write_json
+from quorum_rl.files import replacing
 from quorum_rl.fit.folder import RunFolder
 from quorum_rl.fit.options import Report
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
-from quorum_rl.privacy import Event, event_to_json, total_epsilon
+from quorum_rl.privacy import Event, total_epsilon
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
 from quorum_rl.sweep.judge import Judge, check_judge, check_released, judged_on, named
 from quorum_rl.sweep.payment import (
@@ -29,13 +28,19 @@ from quorum_rl.sweep.payment import (
     shared_release,
     training_events,
 )
-from quorum_rl.sweep.programs import Found, Inputs, Judged, Spread, one_by_one
+from quorum_rl.sweep.programs import Inputs, Judged, Spread, one_by_one
+from quorum_rl.sweep.results import (
+    judged_file,
+    policy_file,
+    results_of,
+    run_left,
+    write_winner,
+)
 from quorum_rl.sweep.space import Choices, Search
 from quorum_rl.sweep.table import (
     IN_A_WORLD,
     ON_RELEASED,
     read_judged,
-    save_judged,
     save_picture,
     save_table,
 )
@@ -138,7 +143,7 @@ def sweep(
             check_accountable(trials, select, asked.mean_trials)
             if asked.judge == "released":
                 check_released(trials)
-        place.settle(_configuration(asked))
+        _settle(place, asked)
         if command is not None:
             place.write("config.toml", command)
         winner.mkdir(exist_ok=True)
@@ -150,12 +155,30 @@ def sweep(
     programs = programs_of(trials, asked.together)
     if not programs:
         raise QuorumError(f"none of {len(trials)} trials can be run: {trials[0].reason}")
-    results = place.private / "programs"
+    results = results_of(place)
     results.mkdir(exist_ok=True)
     if asked.select != "private":
         report(f"{len(trials)} trials in {len(programs)} programs")
-    _run(inputs, programs, results, spread, progress)
+    run_left(inputs, programs, results, spread, progress)
     return _finished(asked, trials, programs, results, place, book)
+
+
+def _settle(place: RunFolder, asked: Sweep) -> None:
+    """Write down what is swept, or check that it is what was begun here.
+
+    Whoever wanted to judge by the sweep's own release, without a world, may name another judge
+    until a trial has run: the release may have given nothing. All that is known by then is what it
+    let out, and by what to judge may depend on that.
+    """
+    wanted, path = _configuration(asked), place.path / "config.json"
+    if path.exists() and not results_of(place).exists():
+        begun = json.loads(path.read_text())
+        judge = {name: begun.get(name) for name in ("judge", "world")}
+        if judge == {"judge": "released", "world": None}:
+            place.settle(wanted | judge)
+            place.write_json("config.json", wanted)
+            return
+    place.settle(wanted)
 
 
 def _check_noisy(asked: Sweep, trials: Sequence[Trial]) -> None:
@@ -219,7 +242,8 @@ def _paid(
         place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
     )
     chosen = planned(every, asked.common, asked.log.declared)
-    if shared is not None and (released is None or not len(released)):
+    if released is not None and not len(released):
+        report("nothing was released: trials take their private steps alone")
         chosen = [_without_release(trial) for trial in chosen]
     return chosen, _inputs(asked, range(1), keys, released)
 
@@ -264,33 +288,6 @@ def _without_release(trial: Trial) -> Trial:
     return replace(trial, plan=replace(plan, plain_steps=0))
 
 
-def _run(
-    inputs: Inputs,
-    programs: Sequence[Program],
-    results: Path,
-    spread: Spread,
-    progress: Progress | None,
-) -> None:
-    """Run all programs that have not ended before; each result is on the disk when it ends."""
-    left = [program for program in programs if not _judged_file(results, program.number).exists()]
-    for found in spread(inputs, left, progress):
-        _save(found, results)
-
-
-def _judged_file(results: Path, number: int) -> Path:
-    return results / f"{number:05d}.parquet"
-
-
-def _policy_file(results: Path, number: int) -> Path:
-    return results / f"{number:05d}.safetensors"
-
-
-def _save(found: Found, results: Path) -> None:
-    if found.best is not None:
-        found.best.save(_policy_file(results, found.program))
-    save_judged(found.judged, _judged_file(results, found.program))  # last: it says that all is
-
-
 def _finished(
     asked: Sweep,
     trials: Sequence[Trial],
@@ -303,7 +300,7 @@ def _finished(
     judged = [Judged(trial.number, reason=trial.reason) for trial in trials]
     within: dict[int, int] = {}
     for program in programs:
-        for one in read_judged(_judged_file(results, program.number)):
+        for one in read_judged(judged_file(results, program.number)):
             judged[one.number], within[one.number] = one, program.number
     if asked.select != "private":
         save_table(trials, judged, place.path / "sweep.parquet")
@@ -314,8 +311,8 @@ def _finished(
         raise QuorumError(f"no trial has ended well: {best.reason}")
     trial = trials[best.number]
     made = _certified(asked, trial, place, book)
-    policy = Policy.load(_policy_file(results, within[best.number]))
-    _write_winner(place.path / "winner", trial, best, policy, made, _own_events(asked, trial))
+    policy = Policy.load(policy_file(results, within[best.number]))
+    write_winner(place.path / "winner", trial, best, policy, made, _own_events(asked, trial))
     place.finish()
     known = None if asked.select == "private" else len(trials)
     return Swept(place.path, trial, best, made, known)
@@ -348,31 +345,6 @@ def _certified(asked: Sweep, trial: Trial, place: RunFolder, book: Path) -> Cert
             opened.mark(NOT_ACCOUNTED)
             opened.mark(REPRODUCIBLE_NOISE)
     return Budget(book).finite_certificate(delta)
-
-
-def _write_winner(
-    folder: Path,
-    trial: Trial,
-    judged: Judged,
-    policy: Policy,
-    made: Certificate | None,
-    events: Sequence[Event],
-) -> None:
-    assert trial.plan is not None
-    digest = None
-    if made is not None:
-        path = folder / "certificate.json"
-        write_json(path, json.loads(made.to_json()))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    facts = {
-        "choices": trial.choices,
-        "score": judged.score,
-        "settings": asdict(trial.plan.settings),
-        "learner": repr(trial.plan.learner),
-        "events": [event_to_json(event) for event in events],
-    }
-    write_json(folder / "config.json", facts)
-    replace(policy, certificate=digest).save(folder / "policy.safetensors")
 
 
 def _configuration(asked: Sweep) -> dict[str, Any]:
