@@ -11,14 +11,14 @@ import pytest
 from fits import DELTA, SETTINGS
 from sweeps import asked, spreading, swept, untrained
 
-from quorum_rl.budget import read_ledger
+from quorum_rl.budget import Budget, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.learners import Bc
-from quorum_rl.policy import Policy
+from quorum_rl.policy import Layer, Policy
 from quorum_rl.privacy import ReleaseEvent
-from quorum_rl.release import read_released
+from quorum_rl.release import read_released, read_released_with_facts
 from quorum_rl.sweep import Common, Search, one_by_one
-from quorum_rl.sweep.judge import agreement
+from quorum_rl.sweep.judge import PAID_ELSEWHERE, agreement
 from quorum_rl.sweep.programs import Found, Inputs, Judged, found_by
 from quorum_rl.sweep.trials import Program
 from quorum_rl.types import Released, Transition
@@ -85,13 +85,47 @@ def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path:
         return replace(found, judged=judged)
 
     released = prefixes()
-    swept(
+    made = swept(
         asked(world=None, judge=released, together=1),
         tmp_path / "sweep",
         spread=spreading([], work),
     )
+    assert made.certificate is not None
+    assert PAID_ELSEWHERE in made.certificate.marks
     assert set(map(id, judges)) == {id(released)}
     assert "released " in (tmp_path / "sweep" / "config.json").read_text()
+
+
+def test_a_release_that_the_ledger_holds_leaves_no_mark_and_any_other_one_does(
+    tmp_path: Path,
+) -> None:
+    ledger = tmp_path / "experts.jsonl"
+    Budget.create(ledger, epsilon=100.0, delta=DELTA)
+    choices: dict[str, Any] = {"search": RATES, "select": "public", "ledger": ledger}
+    earlier = tmp_path / "earlier"
+    swept(
+        asked("earlier", common=BOTH_STAGES, **choices),
+        earlier,
+        spread=spreading([], unscored),
+    )
+    released, facts = read_released_with_facts(earlier / "released.parquet")
+    held = asked("held", judge=released, judge_facts=facts, **choices)
+    made = swept(held, tmp_path / "held", spread=spreading([], unscored))
+    assert made.certificate is not None
+    assert made.certificate.marks == ()
+    elsewhere = asked("other", judge=released, judge_facts=facts | {"ledger": "0" * 32}, **choices)
+    made = swept(elsewhere, tmp_path / "elsewhere", spread=spreading([], unscored))
+    assert made.certificate is not None
+    assert made.certificate.marks == (PAID_ELSEWHERE,)
+
+
+def unscored(_: Inputs, program: Program) -> Found:
+    """As if trained, all alike."""
+    layer = Layer(np.zeros((1, 2), np.float32), np.zeros(2, np.float32))
+    judged = tuple(Judged(trial.number, (0.5,)) for trial in program.trials)
+    return Found(
+        program.number, judged, Policy(networks={"q": (layer,)}, highest="q", learner="bc")
+    )
 
 
 def killed(*_: Any) -> None:

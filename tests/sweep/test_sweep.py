@@ -208,5 +208,21 @@ def test_a_sweep_of_nothing_that_can_be_run_says_why(tmp_path: Path) -> None:
     one: Sweep = asked(
         search=Search(grid={"clip-norm": [-1.0]}), common=Common(5.0, DELTA, PRIVATE)
     )
-    with pytest.raises(QuorumError, match="none of 1 trials can be run"):
+    with pytest.raises(QuorumError, match="no trial of 1 can be run"):
         swept(one, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_sweep_refused_when_it_would_pay_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The ledger, which is made for it, has an objection of its own."""
+    one = asked("refused late", select="public", accepted=("unheard-of",))
+    with pytest.raises(QuorumError, match="unheard-of"):
+        swept(one, tmp_path / "sweep")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_trial_is_not_said_to_be_several(tmp_path: Path) -> None:
+    said: list[str] = []
+    search = Search(grid={"clip-norm": [1.0]})
+    swept(asked(search=search), tmp_path / "sweep", report=said.append)
+    assert said == ["1 trial in 1 program"]

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -129,6 +129,7 @@ class Sweep:
         from quorum_rl.sweep import Common, Search
         from quorum_rl.sweep import Sweep as Asked
 
+        judge, judge_facts = self._judge()
         search = Search(self.grid, self.random, self.trials, self.search_seed)
         log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
         world = self._world(log)
@@ -151,7 +152,8 @@ class Sweep:
             experts=experts,
             world=world,
             episodes=self.episodes,
-            judge=self._judge(),
+            judge=judge,
+            judge_facts=judge_facts,
             seeds=self.seeds,
             first_seed=self.first_seed,
             together=self.together,
@@ -172,14 +174,15 @@ class Sweep:
             return None
         return self.world or declared
 
-    def _judge(self) -> "Judge":
+    def _judge(self) -> "tuple[Judge, dict[str, Any]]":
+        """By what trials are judged, and what its file says of where it comes from."""
         if self.judge == "world":
-            return "world"
+            return "world", {}
         if self.judge == "released":
-            return "released"
-        from quorum_rl.release import read_released
+            return "released", {}
+        from quorum_rl.release import read_released_with_facts
 
-        return read_released(self.judge)
+        return read_released_with_facts(self.judge)
 
     def _spread(self) -> "Spread":
         from quorum_rl.sweep import one_by_one

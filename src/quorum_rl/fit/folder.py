@@ -52,6 +52,11 @@ class RunFolder:
         return self.path / "private"
 
     @property
+    def winner(self) -> Path:
+        """The room of a sweep's best, with its policy and often its ledger."""
+        return self.path / "winner"
+
+    @property
     def ledger(self) -> Path:
         return self.path / "ledger.jsonl"
 
@@ -195,8 +200,9 @@ class RunFolder:
         begun = "config.json" in self._found or (self.private / "standing.safetensors").exists()
         if begun or self._has_paid(ledger):
             return
-        if "private" not in self._found:
-            shutil.rmtree(self.private, ignore_errors=True)
+        for room in (self.private, self.winner):
+            if room.name not in self._found:
+                shutil.rmtree(room, ignore_errors=True)
         for name in BEFORE_TRAINING:
             if name not in self._found:
                 (self.path / name).unlink(missing_ok=True)

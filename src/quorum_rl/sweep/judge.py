@@ -5,23 +5,30 @@ goes without a simulator.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from quorum_rl.budget import LedgerRecord
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations
+from quorum_rl.privacy import event_from_json
 from quorum_rl.sweep.payment import Select, shared_release
 from quorum_rl.sweep.trials import Trial
 from quorum_rl.types import Released
 
 Judge = Literal["world", "released"] | Released
 """Returns in a world, agreement with the sweep's own release, or with that of another one."""
+
+PAID_ELSEWHERE: Final = (
+    "judged by a release that this ledger does not hold: if it is of these experts, what it cost "
+    "is not part of this account"
+)
 
 
 def check_judge(
@@ -95,6 +102,20 @@ def judged_on(judge: Judge, world: str | None, released: Released | None) -> Rel
             "the same command and --world, or with --judge and a file of another release."
         )
     return None
+
+
+def paid_elsewhere(judge: Judge, facts: Mapping[str, Any], record: LedgerRecord) -> bool:
+    """Whether trials are judged by a release that the ledger does not hold.
+
+    `facts` are those that the file of the release has.
+    """
+    if isinstance(judge, str):
+        return False
+    try:
+        event = event_from_json({name: fact for name, fact in facts.items() if name != "ledger"})
+    except QuorumError:  # it does not say which release it is from
+        return True
+    return facts.get("ledger") != record.identity or event not in record.events
 
 
 def named(judge: Judge) -> str:

@@ -3,8 +3,8 @@
 import json
 import random
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,15 @@ from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, total_epsilon
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
-from quorum_rl.sweep.judge import Judge, check_judge, check_released, judged_on, named
+from quorum_rl.sweep.judge import (
+    PAID_ELSEWHERE,
+    Judge,
+    check_judge,
+    check_released,
+    judged_on,
+    named,
+    paid_elsewhere,
+)
 from quorum_rl.sweep.payment import (
     NOT_ACCOUNTED,
     Select,
@@ -56,7 +64,8 @@ class Sweep:
 
     - `world` is the public simulator that trials are judged in, `episodes` episodes each. It may be
       None where `judge` is not "world": "released" judges them by how often they do what the
-      sweep's own release does, and `Released` prefixes of another release by those.
+      sweep's own release does, and `Released` prefixes of another release by those. The
+      certificate is marked unless its ledger holds that release, as `judge_facts` of its file say.
     - `seeds`: without `select`, every trial is run with so many, from `first_seed` on.
     - `together`: at most so many trials are one program.
     - `select`: None for synthetic experts: nothing is charged for the trials, and the winner's
@@ -73,6 +82,7 @@ class Sweep:
     world: str | None
     episodes: int = 100
     judge: Judge = "world"
+    judge_facts: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 3
     first_seed: int = 0
     together: int = 32
@@ -129,7 +139,7 @@ def sweep(
     trials = planned(asked.search.all(), asked.common, asked.log.declared)
     _check_noisy(asked, trials)
     place = RunFolder(folder)
-    winner = place.path / "winner"
+    winner = place.winner
     if (winner / "policy.safetensors").exists():
         place.finish()  # in case that alone was interrupted
         raise QuorumError(f"{str(folder)!r} holds a finished sweep: choose another folder.")
@@ -152,15 +162,19 @@ def sweep(
             inputs = _inputs(asked, seeds)
         else:
             trials, inputs = _paid(asked, trials, place, book, report)
-    programs = programs_of(trials, asked.together)
-    if not programs:
-        raise QuorumError(f"none of {len(trials)} trials can be run: {trials[0].reason}")
+        programs = programs_of(trials, asked.together)
+        if not programs:
+            raise QuorumError(f"no trial of {len(trials)} can be run: {trials[0].reason}")
     results = results_of(place)
     results.mkdir(exist_ok=True)
     if asked.select != "private":
-        report(f"{len(trials)} trials in {len(programs)} programs")
+        report(f"{_counted(trials, 'trial')} in {_counted(programs, 'program')}")
     run_left(inputs, programs, results, spread, progress)
     return _finished(asked, trials, programs, results, place, book)
+
+
+def _counted(things: Sequence[object], what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _settle(place: RunFolder, asked: Sweep) -> None:
@@ -238,6 +252,7 @@ def _paid(
         released = pay(
             trials, trainings, asked.log, asked.experts, place, opened, asked.accepted, entropy
         )
+        _mark_judge(asked, opened)
     every, keys = _kept(
         place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
     )
@@ -312,7 +327,7 @@ def _finished(
     trial = trials[best.number]
     made = _certified(asked, trial, place, book)
     policy = Policy.load(policy_file(results, within[best.number]))
-    write_winner(place.path / "winner", trial, best, policy, made, _own_events(asked, trial))
+    write_winner(place.winner, trial, best, policy, made, _own_events(asked, trial))
     place.finish()
     known = None if asked.select == "private" else len(trials)
     return Swept(place.path, trial, best, made, known)
@@ -326,6 +341,11 @@ def _own_events(asked: Sweep, trial: Trial) -> list[Event]:
     shared = shared_release([trial])
     trainings = training_events([trial], "private", asked.mean_trials)
     return [*([] if shared is None else [shared.event]), *trainings]
+
+
+def _mark_judge(asked: Sweep, opened: Ledger) -> None:
+    if paid_elsewhere(asked.judge, asked.judge_facts, opened.record):
+        opened.mark(PAID_ELSEWHERE)
 
 
 def _certified(asked: Sweep, trial: Trial, place: RunFolder, book: Path) -> Certificate | None:
@@ -344,6 +364,7 @@ def _certified(asked: Sweep, trial: Trial, place: RunFolder, book: Path) -> Cert
                     opened.charge(event, run=place.name(), facts=pool)
             opened.mark(NOT_ACCOUNTED)
             opened.mark(REPRODUCIBLE_NOISE)
+            _mark_judge(asked, opened)
     return Budget(book).finite_certificate(delta)
 
 
