@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from docs_pages import Page
 
+from quorum_rl.audit.quick import described
+
 RESULTS = Path(__file__).parents[2] / "results" / "audit"
 
 
@@ -34,6 +36,14 @@ def test_every_result_says_how_to_make_it_again() -> None:
         assert {"commit", "machine", "seconds", "configuration"} <= facts.keys()
         assert facts["commit"]
         assert "seed" in facts["configuration"]
+
+
+def test_the_cases_of_the_results_are_those_of_the_code() -> None:
+    """So that no default of a fit moves a worst case unnoticed."""
+    kept = json.loads((RESULTS / "pipeline.json").read_text())["configuration"]["cases"]
+    for name, case in described("pipeline").items():
+        assert case["chain"] == kept[name]["chain"]
+        assert case["settings"] == kept[name]["settings"]
 
 
 def test_no_claim_is_refuted_and_every_planted_bug_was_caught() -> None:

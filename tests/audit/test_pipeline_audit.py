@@ -21,7 +21,7 @@ from quorum_rl.audit.pipeline import (
     small_case,
     training_first,
 )
-from quorum_rl.budget import ASSUMPTIONS, read_ledger
+from quorum_rl.budget import ASSUMPTIONS, Budget, Ledger, certificate, read_ledger
 from quorum_rl.cli import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
@@ -129,7 +129,9 @@ def test_a_run_is_audited_by_its_folder(
     words = ("--runs", str(RUNS), "--trainees", "0", "--out", str(out), "--picture", str(picture))
     main(["audit", "--run", str(written(case, tmp_path)), *words])
     shown = capsys.readouterr().out
-    assert "stands" in shown
+    assert "claimed by its events: epsilon = 7.99" in shown
+    assert "cannot be refuted with so few runs, which could show at most 2.9" in shown
+    assert "stands" not in shown
     white, black = json.loads(out.read_text())["findings"]
     assert white["claimed"] == pytest.approx(8.0, abs=1e-2)
     assert white["runs"] == black["runs"] == RUNS
@@ -143,6 +145,55 @@ def test_a_run_whose_claim_does_not_hold_is_not_audited(case: PipelineCase, tmp_
     published = {**facts, "settings": {**facts["settings"], "mode": "paper"}}
     for changed, said in ((published, "mode paper"), ({**facts, "events": []}, "not private")):
         write_json(path, changed)
+        with pytest.raises(QuorumError, match=said):
+            case_of_run(tmp_path)
+
+
+def test_a_claim_is_that_of_the_certificate_of_what_was_charged(
+    case: PipelineCase, tmp_path: Path
+) -> None:
+    folder = written(case, tmp_path)
+    assert case_of_run(folder).certified is None  # nothing was certified yet
+    Budget.create(tmp_path / "ledger.jsonl", epsilon=8.0, delta=0.01)
+    with Ledger.open(tmp_path / "ledger.jsonl") as opened:
+        for event in case.plan.events:
+            with pytest.raises(QuorumError, match=r"ledger.jsonl' was not charged for just"):
+                case_of_run(folder)
+            facts = {"accepted": list(ASSUMPTIONS), "pool": "a"}
+            opened.charge(event, run="fit-1", facts=facts)
+        made = json.loads(certificate(opened.record).to_json())
+    write_json(tmp_path / "certificate.json", made)
+    found = case_of_run(folder)
+    assert found.claimed == found.certified == made["epsilon"]
+    other = {**made["events"][1], "run": "fit-2"}
+    write_json(tmp_path / "certificate.json", {**made, "events": [*made["events"], other]})
+    assert case_of_run(folder).certified is None  # it is of another run, too
+    for changed, said in (
+        ({"epsilon": 3.0}, "epsilon = 3, but the run's events cost"),
+        ({"epsilon": None}, "no claim to audit"),
+        ({"events": made["events"][:1]}, "certificate.json' was not charged for just"),
+        ({"events": [*made["events"], other | {"run": "fit-1"}]}, "was not charged for just"),
+    ):
+        write_json(tmp_path / "certificate.json", made | changed)
+        with pytest.raises(QuorumError, match=said):
+            case_of_run(folder)
+
+
+def test_a_configuration_that_was_changed_is_not_audited(
+    case: PipelineCase, tmp_path: Path
+) -> None:
+    path = written(case, tmp_path) / "config.json"
+    facts = json.loads(path.read_text())
+    release, training = facts["events"]
+    selection = {**training, "event": "selection", "mean_trials": 4}
+    for changed, said in (
+        ({"events": [release, training | {"sampling_rate": 0.01}]}, "none of the events there"),
+        ({"epsilon": 0.1}, "epsilon = 0.1, but the run's events cost"),
+        ({"events": [release, selection]}, "the settings of one trial"),
+        ({"events": [release, training, training]}, "1 releases and 2 trainings"),
+        ({"choices": {}}, "the settings of one trial"),
+    ):
+        write_json(path, facts | changed)
         with pytest.raises(QuorumError, match=said):
             case_of_run(tmp_path)
 

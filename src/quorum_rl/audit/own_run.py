@@ -2,41 +2,72 @@
 synthetic experts of the same shape."""
 
 import ast
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.audit.chain import Chain
 from quorum_rl.audit.pipeline import PipelineCase
+from quorum_rl.budget import read_ledger
+from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.fit.stages import private_step
 from quorum_rl.learners import Learner
 from quorum_rl.learners.registry import LEARNERS
-from quorum_rl.privacy import ReleaseEvent, ReleasePlan, TrainingEvent, event_from_json
+from quorum_rl.privacy import (
+    Event,
+    ReleaseEvent,
+    ReleasePlan,
+    SelectionEvent,
+    TrainingEvent,
+    event_from_json,
+    total_epsilon,
+)
 from quorum_rl.report.reading import as_object, items, number, read_object, reading, text, whole
 from quorum_rl.training.schedule import steps_at_share
 
 LEAVES_AT: Final = 8  # the step at which the canary leaves, if episodes are that long
+ROUNDING: Final = 1e-3  # of an ε, as between versions of the accounting
+SWEPT: Final = ("choices", "search")  # what the configurations of a sweep and its winner have
+SELECTED: Final = (
+    "a policy that was selected among trials cannot be audited this way: audit a 'quorum fit' with "
+    "the settings of one trial."
+)
 
 
 def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
     """The configuration of a run, on as many synthetic experts as it declares at least.
 
     The same events, learner, optimiser, steps, horizon, actions and size of observations. Only
-    the experts and their logs are made up. `trainees` as in `PipelineCase`.
+    the experts and their logs are made up. `trainees` as in `PipelineCase`. The claim is that of
+    the run's certificate, if it has one of its own.
 
     Raises:
-        QuorumError: if the folder holds no run that can be audited.
+        QuorumError: if the folder holds no run that can be audited, or its configuration is not
+            what was charged for.
     """
     path = folder / "config.json"
     if not path.is_file():
         raise QuorumError(f"{str(folder)!r} holds no run: give a folder that 'quorum fit' wrote.")
     with reading(path, "quorum fit"):
         configuration = read_object(path)
+        if any(name in configuration for name in SWEPT):
+            raise QuorumError(SELECTED)
         chain = _chain(as_object(configuration["declared"], "declared"))
         plan = _plan(configuration, chain)
-    case = PipelineCase(chain, plan)
+        recorded = _events(configuration)
+    for event in plan.events:
+        if event not in recorded:
+            raise QuorumError(
+                f"the settings in {str(path)!r} give {event}, which is none of the events there: "
+                "make the run again with 'quorum fit', for this is not what was charged."
+            )
+    _check_cost(path, plan, plan.epsilon)
+    case = PipelineCase(chain, plan, certified=_certified(folder, plan))
     return case if trainees is None else case.with_trainees(trainees)
 
 
@@ -58,13 +89,20 @@ def _plan(configuration: dict[str, Any], chain: Chain) -> FitPlan:
     given = as_object(configuration["settings"], "settings")
     settings = FitSettings(**{name: given[name] for name in given.keys() & known})
     epsilon, delta = number(configuration, "epsilon"), number(configuration, "delta")
-    events = [event_from_json(as_object(one, "event")) for one in items(configuration, "events")]
+    events = _events(configuration)
     if settings.mode == "paper":
         raise QuorumError("mode paper claims nothing that holds, so there is nothing to audit.")
     releases = [event for event in events if isinstance(event, ReleaseEvent)]
     trainings = [event for event in events if isinstance(event, TrainingEvent)]
-    if not events or len(releases) > 1 or len(trainings) > 1:
+    if not events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
+    if any(isinstance(event, SelectionEvent) for event in events):
+        raise QuorumError(SELECTED)
+    if len(releases) > 1 or len(trainings) > 1:
+        raise QuorumError(
+            f"this run has {len(releases)} releases and {len(trainings)} trainings: an audit is of "
+            "one of each at most."
+        )
     release = ReleasePlan(releases[0], epsilon, delta, settings.agreement) if releases else None
     steps = trainings[0].steps if trainings else 0
     plain = steps_at_share(steps, settings.private_share) if steps and releases else 0
@@ -81,6 +119,62 @@ def _plan(configuration: dict[str, Any], chain: Chain) -> FitPlan:
         plain_steps=plain if trainings else settings.release_only_steps,
         notes=(),
     )
+
+
+def _events(configuration: dict[str, Any]) -> list[Event]:
+    return [event_from_json(as_object(one, "event")) for one in items(configuration, "events")]
+
+
+def _certified(folder: Path, plan: FitPlan) -> float | None:
+    """The ε that the run's certificate claims; None if it has none, or it is of other runs, too.
+
+    Raises:
+        QuorumError: if certificate or ledger do not hold the plan's events.
+    """
+    book, path = folder / "ledger.jsonl", folder / "certificate.json"
+    if book.exists():
+        charges = read_ledger(book).charges
+        _check_charged(book, plan, [(charge.run, charge.event) for charge in charges])
+    if not path.exists():
+        return None
+    made = read_certificate(path)
+    with reading(path, "quorum fit"):
+        charged = [
+            (
+                str(facts["run"]),
+                event_from_json({n: facts[n] for n in facts.keys() - {"run", "at"}}),
+            )
+            for facts in made.events
+        ]
+    _check_charged(path, plan, charged)
+    if not (math.isfinite(made.epsilon) and made.delta == plan.delta):
+        raise QuorumError(
+            f"{str(path)!r} claims epsilon = {made.epsilon:g} at delta = {made.delta:g}, the run "
+            f"is at delta = {plan.delta:g}: there is no claim to audit."
+        )
+    _check_cost(path, plan, made.epsilon)
+    return made.epsilon if len(charged) == len(plan.events) else None
+
+
+def _check_cost(path: Path, plan: FitPlan, epsilon: float) -> None:
+    cost = total_epsilon(plan.events, plan.delta)
+    if cost > epsilon * (1 + ROUNDING):
+        raise QuorumError(
+            f"{str(path)!r} says epsilon = {epsilon:g}, but the run's events cost {cost:.4f} at "
+            f"delta = {plan.delta:g}: that is refuted without an audit, so correct it first."
+        )
+
+
+def _check_charged(path: Path, plan: FitPlan, charged: Sequence[tuple[str, Event]]) -> None:
+    """All events of a plan are there; and of the run that took its last one, no others are."""
+    own, every = Counter(plan.events), Counter(event for _, event in charged)
+    runs = {run for run, event in charged if event == plan.events[-1]}
+    mine = [Counter(event for run, event in charged if run == one) for one in runs]
+    if own - every or not any(one <= own for one in mine):
+        raise QuorumError(
+            f"{str(path)!r} was not charged for just the events in this run's config.json: finish "
+            "the run, or make it again, with 'quorum fit'."
+        )
 
 
 def learner_named(said: str) -> Learner:

@@ -44,7 +44,10 @@ RUNS_PER_LEDGER: Final = 4  # a ledger reads itself again before every charge
 CANARY: Final = "an expert who leaves alone, and whose gradient has a direction of its own"
 MICRO_BATCH: Final = 8  # for few trainees; it changes the time, not the result
 LINEAR: Final = Cql(hidden_sizes=())
-FEW_STEPS: Final = FitSettings(
+FEW_STEPS: Final = FitSettings(  # all that decides: defaults may change, a worst case may not
+    private_share=0.5,
+    clip_norm=1.0,
+    private_learning_rate=0.01,
     iterations=1,
     private_steps=2,
     sampling_rate=1.0,
@@ -61,12 +64,21 @@ class PipelineCase:
 
     `trainees` are the experts that training sees beside the canary, all of them unless given: what
     they add is known to the adversary, so that fewer change nothing but the time it takes.
+    `certified` is the ε that a certificate claims for the plan's events, if there is one.
     """
 
     chain: Chain
     plan: FitPlan
     trainees: int | None = None
     name: str = "pipeline"
+    certified: float | None = None
+
+    @property
+    def claimed(self) -> float:
+        """What is under audit: the certificate's ε, otherwise what the accounting says."""
+        if self.certified is not None:
+            return self.certified
+        return total_epsilon(self.plan.events, self.plan.delta)
 
     def with_trainees(self, count: int) -> "PipelineCase":
         """The same with so few experts in training."""
@@ -80,6 +92,7 @@ class PipelineCase:
         return {
             "chain": asdict(self.chain),
             "trainees": self.trainees,
+            "certified": self.certified,
             "epsilon": self.plan.epsilon,
             "delta": self.plan.delta,
             "settings": asdict(self.plan.settings),
@@ -177,7 +190,7 @@ def audit_pipeline(
     facts: dict[str, Any] = {
         "what": case.name,
         "canary": CANARY,
-        "claimed": total_epsilon(plan.events, plan.delta),
+        "claimed": case.claimed,
         "runs": runs,
         "note": "" if case.trainees is None else f"training sees {case.private.others} others",
     }

@@ -153,6 +153,8 @@ class Audit:
 
         case, runs = case_of_run(folder, self.trainees or None), self.runs or OWN_RUNS
         self._tell(case.plan.describe())
+        source = "its events" if case.certified is None else "its certificate"
+        self._tell(f"claimed by {source}: epsilon = {case.claimed:.4f}")
         result = self._result("chain", "run", runs=runs, case=case.to_json())
         with timed_bar(console(stderr=True), "releases, then steps") as progress:
             findings = audit_pipeline(case, runs, self.seed, progress, self.workers)
