@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS_IN_A_ROW: Final = 3
+MOST_LABELS: Final = 6  # on a log axis of a panel
+WIDE: Final = 100  # from the least to the greatest: beyond it powers of ten are labels enough
 IN_A_WORLD: Final = "score (0 random, 1 reference)"
 ON_RELEASED: Final = "agreement with released actions"
 SHAPE: Final = pa.schema(
@@ -123,7 +125,19 @@ def _draw(panel: "Axes", name: str, points: Sequence[tuple[Any, float]]) -> None
     if labels:
         panel.set_xticks(range(len(labels)), labels)
     elif numbers and min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
-        panel.set_xscale("log")
+        _scale(panel, max(numbers) / min(numbers))
+
+
+def _scale(panel: "Axes", ratio: float) -> None:
+    """A log scale with so few labels that they do not touch: Matplotlib's own has them in rows."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    panel.set_xscale("log")
+    subs = (1.0, 3.0) if ratio <= WIDE else (1.0,)
+    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=MOST_LABELS))
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.tick_params(axis="x", labelsize="small")
 
 
 def _places(values: Sequence[Any]) -> tuple[dict[Any, float], list[str]]:
