@@ -192,10 +192,12 @@ def test_a_configuration_that_was_changed_is_not_audited(
         ({"events": [release, selection]}, "the settings of one trial"),
         ({"events": [release, training, training]}, "1 releases and 2 trainings"),
         ({"choices": {}}, "the settings of one trial"),
+        ({"learner": "Mine()"}, "none of Cql"),
     ):
         write_json(path, facts | changed)
-        with pytest.raises(QuorumError, match=said):
+        with pytest.raises(QuorumError, match=said) as refused:
             case_of_run(tmp_path)
+        assert "damaged" not in str(refused.value)
 
 
 def written(case: PipelineCase, folder: Path) -> Path:

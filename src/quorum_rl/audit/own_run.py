@@ -55,11 +55,16 @@ def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
         raise QuorumError(f"{str(folder)!r} holds no run: give a folder that 'quorum fit' wrote.")
     with reading(path, "quorum fit"):
         configuration = read_object(path)
-        if any(name in configuration for name in SWEPT):
-            raise QuorumError(SELECTED)
+    if any(name in configuration for name in SWEPT):
+        raise QuorumError(SELECTED)
+    with reading(path, "quorum fit"):
         chain = _chain(as_object(configuration["declared"], "declared"))
-        plan = _plan(configuration, chain)
-        recorded = _events(configuration)
+        settings, recorded = _settings(configuration), _events(configuration)
+        named = text(configuration, "learner")
+    _check_auditable(settings, recorded)
+    learner = learner_named(named)
+    with reading(path, "quorum fit"):
+        plan = _plan(configuration, settings, learner, recorded, chain)
     for event in plan.events:
         if event not in recorded:
             raise QuorumError(
@@ -83,32 +88,48 @@ def _chain(declared: dict[str, Any]) -> Chain:
     )
 
 
-def _plan(configuration: dict[str, Any], chain: Chain) -> FitPlan:
-    """What the run was charged for, not what would be planned today."""
+def _settings(configuration: dict[str, Any]) -> FitSettings:
     known = {field.name for field in fields(FitSettings)}
     given = as_object(configuration["settings"], "settings")
-    settings = FitSettings(**{name: given[name] for name in given.keys() & known})
-    epsilon, delta = number(configuration, "epsilon"), number(configuration, "delta")
-    events = _events(configuration)
+    return FitSettings(**{name: given[name] for name in given.keys() & known})
+
+
+def _check_auditable(settings: FitSettings, events: Sequence[Event]) -> None:
     if settings.mode == "paper":
         raise QuorumError("mode paper claims nothing that holds, so there is nothing to audit.")
-    releases = [event for event in events if isinstance(event, ReleaseEvent)]
-    trainings = [event for event in events if isinstance(event, TrainingEvent)]
     if not events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
     if any(isinstance(event, SelectionEvent) for event in events):
         raise QuorumError(SELECTED)
+    releases, trainings = _stages(events)
     if len(releases) > 1 or len(trainings) > 1:
         raise QuorumError(
             f"this run has {len(releases)} releases and {len(trainings)} trainings: an audit is of "
             "one of each at most."
         )
+
+
+def _stages(events: Sequence[Event]) -> tuple[list[ReleaseEvent], list[TrainingEvent]]:
+    releases = [event for event in events if isinstance(event, ReleaseEvent)]
+    return releases, [event for event in events if isinstance(event, TrainingEvent)]
+
+
+def _plan(
+    configuration: dict[str, Any],
+    settings: FitSettings,
+    learner: Learner,
+    events: Sequence[Event],
+    chain: Chain,
+) -> FitPlan:
+    """What the run was charged for, not what would be planned today."""
+    epsilon, delta = number(configuration, "epsilon"), number(configuration, "delta")
+    releases, trainings = _stages(events)
     release = ReleasePlan(releases[0], epsilon, delta, settings.agreement) if releases else None
     steps = trainings[0].steps if trainings else 0
     plain = steps_at_share(steps, settings.private_share) if steps and releases else 0
     return FitPlan(
         settings=settings,
-        learner=learner_named(text(configuration, "learner")),
+        learner=learner,
         epsilon=epsilon,
         delta=delta,
         release=release,
