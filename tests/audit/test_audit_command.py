@@ -137,6 +137,17 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
         (("--picture", "a.txt"), "no picture"),
         (("--experts", "some.safetensors"), "--demonstrations"),
         (("--experts", "a", "--demonstrations", "b"), "--diagnostics-not-private"),
+        (("--planted", "all", "--run", "a"), "--run and --planted are different audits"),
+        (("--experts", "a", "--run", "b"), "--run and --experts are different audits"),
+        (("--planted", "all", "--only", "release"), "--only has no effect beside --planted"),
+        (("--planted", "all", "--picture", "a.png"), "--picture has no effect beside --planted"),
+        (("--run", "a", "--only", "release"), "--only has no effect beside --run"),
+        (("--run", "a", "--full"), "--full has no effect beside --run"),
+        (("--full", "--runs", "50"), "both say how many runs"),
+        (("--only", "one-run", "--runs", "50"), "--only one-run"),
+        (("--repeats", "2"), "--repeats has no effect without --planted"),
+        (("--trainees", "2"), "--trainees has no effect without --run"),
+        (("--private-steps", "2"), "--private-steps has no effect without --experts"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -149,6 +160,21 @@ def test_mistakes_are_one_sentence(
     assert shown.startswith("quorum: ")
     assert said in shown
     assert shown.count("\n") == 1
+
+
+def test_a_picture_is_replaced_only_if_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: list[Finding]
+) -> None:
+    found.append(finding(1.0, 0.9))
+    picture = tmp_path / "a.svg"
+    picture.write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", "--only", "release", "--picture", str(picture)])
+    assert stopped.value.code == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert picture.read_text() == "mine"
+    main(["audit", "--only", "release", "--picture", str(picture), "--overwrite"])
+    assert "<svg" in picture.read_text()
 
 
 def test_a_configuration_that_is_damaged_or_not_private_is_refused(

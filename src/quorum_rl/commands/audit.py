@@ -28,6 +28,22 @@ if TYPE_CHECKING:
 Part = Literal["release", "training", "one-run", "pipeline"]
 OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
 REFUTED: Final = 1  # exit status
+MODES: Final = {"folder": "--run", "planted": "--planted", "experts": "--experts"}
+GO_WITH: Final[dict[str, tuple[str | None, ...]]] = {  # None is an audit without any of MODES
+    "only": (None,),
+    "runs": (None, "folder", "planted"),
+    "full": (None, "planted"),
+    "workers": (None, "folder", "planted"),
+    "trainees": ("folder",),
+    "repeats": ("planted",),
+    "demonstrations": ("experts",),
+    "games": ("experts",),
+    "epsilon": ("experts",),
+    "delta": ("experts",),
+    "private_steps": ("experts",),
+    "diagnostics_not_private": ("experts",),
+    "picture": (None, "folder", "experts"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,8 @@ class Audit:
     only: Part | None = None
     """One part alone, of those without flags."""
     runs: int | None = None
-    """Runs of each kind, with the expert and without; each part has a default of its own."""
+    """Runs of each kind, with the expert and without; each part has a default of its own. The part
+    one-run has no such number: it is one run, with canaries."""
     full: bool = False
     """Instead of --runs: as many as a GPU and sixteen cores make in minutes."""
     workers: int = 1
@@ -84,7 +101,7 @@ class Audit:
     json: bool = False
     """Print one JSON object."""
     overwrite: bool = False
-    """Replace the file if it exists."""
+    """Replace files that exist."""
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
 
@@ -112,23 +129,50 @@ class Audit:
     def _check(self) -> None:
         """Refuse before the work what would fail after it."""
         check_seed(self.seed)
+        self._check_flags()
         if self.out is not None:
             check_new_file(self.out, overwrite=self.overwrite)
         if self.picture is not None:
             check_picture(self.picture)
+            check_new_file(self.picture, overwrite=self.overwrite)
         for name, least in (("runs", 16), ("games", 1), ("workers", 1), ("repeats", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise QuorumError(f"--{name} is {value}: give at least {least}.")
         if self.trainees < 0:
             raise QuorumError(f"--trainees is {self.trainees}: give 0 or more.")
-        if (self.experts is None) != (self.demonstrations is None):
-            raise QuorumError("a membership game needs --experts and --demonstrations: give both.")
         if self.experts is not None and not self.diagnostics_not_private:
             raise QuorumError(
                 "a membership game trains on the logs without noise, too: add "
                 "--diagnostics-not-private if these are synthetic experts or nobody else will see "
                 "it."
+            )
+
+    def _check_flags(self) -> None:
+        """Refuse flags that would have no effect beside others."""
+        modes = [name for name in MODES if getattr(self, name) is not None]
+        if len(modes) > 1:
+            said = " and ".join(MODES[name] for name in modes)
+            raise QuorumError(f"{said} are different audits: give one of them.")
+        if (self.experts is None) != (self.demonstrations is None):
+            raise QuorumError("a membership game needs --experts and --demonstrations: give both.")
+        mode = modes[0] if modes else None
+        for name, allowed in GO_WITH.items():
+            if mode in allowed or getattr(self, name) == getattr(type(self), name):
+                continue
+            flag = "--" + name.replace("_", "-")
+            if mode is None:
+                said = " or ".join(MODES[one] for one in allowed if one is not None)
+                raise QuorumError(
+                    f"{flag} has no effect without {said}: add that, or leave it out."
+                )
+            raise QuorumError(f"{flag} has no effect beside {MODES[mode]}: leave one of them out.")
+        if self.full and self.runs is not None:
+            raise QuorumError("--full and --runs both say how many runs: give one of them.")
+        if self.only == "one-run" and self.runs is not None:
+            raise QuorumError(
+                "--runs has no effect beside --only one-run, which is one run with many canaries: "
+                "leave it out, or take --full for more canaries."
             )
 
     def _of_everything(self) -> "list[Finding]":
