@@ -36,7 +36,8 @@ def findings() -> str:
     sources = "; ".join(f"{part}: {provenance(found(part))}" for part in PARTS)
     seeds = {found(part)["configuration"]["seed"] for part in PARTS}
     text = f"`quorum audit --full`, seed {', '.join(map(str, sorted(seeds)))} ({sources})."
-    return f"{table([*head, 'δ', 'runs of each kind'], rows, words=2)}\n\n{text}"
+    tail = ["δ", "runs of each kind", "could show at most (99.9%)"]
+    return f"{table([*head, *tail], rows, words=2)}\n\n{text}"
 
 
 def _row(one: Finding) -> list[str]:
@@ -49,17 +50,26 @@ def _row(one: Finding) -> list[str]:
         f"{math.floor(100 * one.bound.epsilon / one.claimed)}%",
         f"{one.bound.delta:g}",
         f"{one.runs:,}",
+        f"{one.ceiling:.3f}" + ("" if one.refutable else ": cannot be refuted with so few runs"),
     ]
 
 
 def accusations() -> str:
     every = [one for part in PARTS for one in findings_of(part)]
-    accused = sum(one.refuted for one in every)
-    return (
-        f"Of the {len(every)} lines {accused or 'none'} {'is' if accused < 2 else 'are'} refuted "
-        f"with 99.9% confidence; sound code would have one that is with probability "
-        f"{len(every) * 0.001:.1%} at most."
+    refutable = [one for one in every if one.refutable]
+    accused = sum(one.refuted for one in refutable)
+    hopeless = len(every) - len(refutable)
+    text = (
+        f"Of the {len(refutable)} lines whose claim so many runs could refute, {accused or 'none'} "
+        f"{'is' if accused < 2 else 'are'} refuted with 99.9% confidence; sound code would have "
+        f"one that is with probability {len(refutable) * 0.001:.1%} at most."
     )
+    if hopeless:
+        text += (
+            f" The other {hopeless} could not be refuted whatever came out, so that they were not "
+            "says nothing."
+        )
+    return text
 
 
 def planted() -> str:
@@ -83,9 +93,9 @@ def planted() -> str:
     sound, seeds = facts["without bugs"], facts["configuration"]["seeds"]
     text = (
         f"`quorum audit --planted all --repeats {facts['repeats']}`, seeds {seeds[0]} to "
-        f"{seeds[-1]}, of which the first is shown ({provenance(facts)}). The same audits of the "
-        f"sound code gave {sound['findings']} lines, of which {sound['accused'] or 'none'} accused "
-        "it."
+        f"{seeds[-1]}, of which the first is shown and all are in the results "
+        f"({provenance(facts)}). The same audits of the sound code gave {sound['findings']} lines, "
+        f"of which {sound['accused'] or 'none'} accused it."
     )
     return f"{table([*head, 'runs of each kind', 'caught'], rows, words=3)}\n\n{text}"
 

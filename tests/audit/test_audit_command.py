@@ -9,8 +9,9 @@ import pytest
 
 from quorum_rl.audit import quick
 from quorum_rl.audit.bounds import LowerBound, lower_bound
-from quorum_rl.audit.drawing import draw_findings
+from quorum_rl.audit.drawing import draw_curves, draw_findings
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
+from quorum_rl.audit.membership import Roc
 from quorum_rl.audit.own_run import learner_named
 from quorum_rl.audit.planted import BUGS
 from quorum_rl.audit.quick import Sizes
@@ -198,13 +199,22 @@ def test_learners_are_read_as_they_are_written_and_others_are_refused() -> None:
 
 def test_lower_bounds_are_drawn_beside_claims() -> None:
     second = Finding(**{**vars(finding(2.5, 2.2)), "threat": ACTIONS})
-    figure = draw_findings([finding(1.5, 1.2), second])
+    third = replace(finding(0.5, 0.2), ceiling=1.9)
+    figure = draw_findings([finding(1.5, 1.2), second, third])
     (axes,) = figure.axes
     widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
-    assert widths == [1.5, 2.5]
-    assert [np.ravel(line.get_xdata())[0] for line in axes.lines] == [2.0, 2.0]
+    assert widths == [1.5, 2.5, 0.5]
+    assert [np.ravel(line.get_xdata())[0] for line in axes.lines] == [2.0, 2.0, 2.0]
     colours = {bar.get_facecolor() for bar in axes.patches}
-    assert len(colours) == 2  # a refuted claim has one of its own
+    assert len(colours) == 3  # a refuted claim has its own, and one that cannot be
+
+
+def test_the_legend_of_curves_covers_none() -> None:
+    steep = np.array([1e-3, 1.0])
+    figure = draw_curves([Roc("private", "loss", steep, steep)])
+    figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
 def test_one_number_of_runs_is_that_of_every_part() -> None:

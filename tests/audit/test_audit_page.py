@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from docs_pages import Page
 
+from quorum_rl.audit.finding import Finding
 from quorum_rl.audit.quick import described
 
 RESULTS = Path(__file__).parents[2] / "results" / "audit"
@@ -52,3 +53,20 @@ def test_no_claim_is_refuted_and_every_planted_bug_was_caught() -> None:
         assert not any(one["refuted"] for one in facts["findings"])
     planted = json.loads((RESULTS / "planted.json").read_text())
     assert set(planted["caught"].values()) == {planted["repeats"]}
+    for name, outcomes in planted["outcomes"].items():
+        seeds = planted["configuration"]["seeds"]
+        assert [one["seed"] for one in outcomes] == seeds
+        white = [one["certain"][0] > one["claimed"] for one in outcomes]  # or what came out
+        assert sum(white) == planted["caught"][name]
+
+
+def test_lines_that_no_result_could_refute_are_not_counted(page: Page) -> None:
+    every = [
+        Finding.from_json(one)
+        for part in ("release", "training", "one-run", "pipeline")
+        for one in json.loads((RESULTS / f"{part}.json").read_text())["findings"]
+    ]
+    hopeless = [one for one in every if one.ceiling <= one.claimed]
+    assert {one.what for one in hopeless} == {"pipeline, half of ε for each stage"}
+    assert f"Of the {len(every) - len(hopeless)} lines whose claim" in page.text
+    assert page.text.count(": cannot be refuted with so few runs |") == len(hopeless)

@@ -14,19 +14,27 @@ LEAST_RATE: Final = 1e-4
 
 
 def draw_findings(findings: Sequence[Finding]) -> "Figure":
-    """A bar for each lower bound and a line where the claim is; red where the claim is refuted."""
+    """A bar for each lower bound and a line where the claim is.
+
+    Red where the claim is refuted, grey where no result of so many runs could have done that.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 0.4 * len(findings) + 1.3), layout="constrained")
     axes = figure.subplots()
     places = range(len(findings))
-    colours = [RED if one.refuted else BLUE for one in findings]
+    colours = [RED if one.refuted else BLUE if one.refutable else GREY for one in findings]
     axes.barh(places, [one.bound.epsilon for one in findings], height=0.55, color=colours)
     for place, one in zip(places, findings, strict=True):
         axes.plot([one.claimed] * 2, [place - 0.4, place + 0.4], color=ORANGE, linewidth=2.5)
     axes.set_yticks(places, [f"{one.what}, {_short(one)}" for one in findings])
     axes.invert_yaxis()
-    axes.set_xlabel("ε: at least, with 95% confidence (bar); claimed (line)")
+    few = (
+        ""
+        if all(one.refutable for one in findings)
+        else "\ngrey: so few runs cannot refute the claim"
+    )
+    axes.set_xlabel(f"ε: at least, with 95% confidence (bar); claimed (line){few}")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -37,7 +45,7 @@ def draw_curves(curves: Sequence[Roc]) -> "Figure":
 
     methods = list(dict.fromkeys(one.method for one in curves))
     names = list(dict.fromkeys(one.name for one in curves))
-    figure = Figure(figsize=(4.6 * len(methods), 4.4), layout="constrained")
+    figure = Figure(figsize=(4.6 * len(methods), 5.2), layout="constrained")
     grid = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
     for axes, method in zip(grid, methods, strict=True):
         for one in curves:
@@ -50,7 +58,13 @@ def draw_curves(curves: Sequence[Roc]) -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     grid[0].set_ylabel("true positives")
     fullest = max(grid, key=lambda axes: len(axes.lines))
-    fullest.legend(frameon=False, fontsize="small")
+    figure.legend(  # below, where it hides no curve
+        *fullest.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize="small",
+    )
     return figure
 
 
