@@ -4,20 +4,24 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fits import crowd, fitted, named, weights
+from fits import DELTA, EPSILON, LEARNER, SETTINGS, crowd, fitted, named, weights
 from spread_over import EXPERTS, log, population, released, trained_on
 
 from quorum_rl.budget import read_ledger
+from quorum_rl.fit import plan_fit
+from quorum_rl.fit.options import said_by_all
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.mapped import mapped_data
 from quorum_rl.training.spread import even_cuts
 
+ENDED = 900  # seconds in which a process has ended, however busy the machine is
 HERE = Path(__file__).parent
 Found = dict[str, Any]
 
@@ -34,7 +38,7 @@ def started(path: Path, devices: int, *process: str) -> "subprocess.Popen[str]":
 
 
 def found_by(path: Path, process: "subprocess.Popen[str]") -> Found:
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=ENDED)
     assert process.returncode == 0, said
     with np.load(path) as made:
         return dict(made)
@@ -167,10 +171,25 @@ def test_two_processes_fit_as_one_and_the_first_alone_pays_and_writes(
 def test_processes_that_were_told_differently_refuse_before_anything_is_paid(
     two: list[Found],
 ) -> None:
-    assert "stopped after 0 of 20 steps" in two[0]["said"][1]
+    """Of another learner, and of other experts, as many as those who acted."""
+    assert "stopped after 0 of 20 steps" in two[0]["said"][2]
     for found in two:
-        assert "different runs" in found["said"][0]
-    assert len(two[1]["said"]) == 1
+        assert all("different runs" in said for said in found["said"][:2])
+    assert len(two[1]["said"]) == 2
+
+
+def test_experts_whom_the_log_names_are_known_by_their_name_and_others_by_what_they_do() -> None:
+    one, other = crowd(), crowd(preference=0.8)
+    plan = plan_fit(one.log.declared, LEARNER, epsilon=EPSILON, delta=DELTA, settings=SETTINGS)
+    assert said_by_all(plan, one.log, one.experts, 1) == said_by_all(
+        plan, one.log, crowd().experts, 1
+    )
+    assert said_by_all(plan, one.log, one.experts, 1) != said_by_all(
+        plan, one.log, other.experts, 1
+    )
+    named_experts = replace(one.log.declared, experts_identity=one.experts.identity)
+    log = replace(one.log, declared=named_experts)
+    assert said_by_all(plan, log, one.experts, 1) != said_by_all(plan, log, crowd().experts, 1)
 
 
 def test_a_log_that_stays_in_its_file_gives_the_same_bits(

@@ -15,16 +15,17 @@ from quorum_rl.processes import is_first
 
 
 def fitted_together(folder: Path) -> dict[str, Any]:
-    """What comes of three fits in one folder, and what each process says to the first two.
+    """What comes of four fits in one folder, and what each process says to the first three.
 
-    The first one each process was told of differently, the second is stopped before its first
-    step, and the third goes on from there.
+    Of the first two each process was told differently, of another learner and of other experts; the
+    third is stopped before its first step, and the last goes on from there.
     """
     stages.plan_release = lru_cache(plan_release)  # type: ignore[attr-defined]  # it takes long
     everyone = named(crowd(), "together")
     other = LEARNER if is_first() else get_learner("cql", hidden_sizes=(5,))
     said = []
-    for choices in ({"learner": other}, {"progress": lambda *_: True}):
+    whom = {} if is_first() else {"experts": crowd(preference=0.8).experts}
+    for choices in ({"learner": other}, whom, {"progress": lambda *_: True}):
         try:
             _take_part(everyone, folder, choices)
         except (QuorumError, Interrupted) as error:
@@ -40,5 +41,5 @@ def _take_part(everyone: Crowd, folder: Path, choices: dict[str, Any]) -> dict[s
         return found | {"observations released": made.released.transitions.observation}
     usual: dict[str, Any] = {"learner": LEARNER, "settings": SETTINGS, "seed": 1}
     told = {"epsilon": EPSILON, "delta": DELTA} | usual | choices
-    help_fit(everyone.log, everyone.experts, **told)
+    help_fit(everyone.log, told.pop("experts", everyone.experts), **told)
     return {}

@@ -8,7 +8,7 @@ the key.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
@@ -18,7 +18,7 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.fit.options import FitOptions, configuration, planned
+from quorum_rl.fit.options import FitOptions, planned, said_by_all
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.logs.demonstrations import Episodes
@@ -46,10 +46,10 @@ def check_first(does: str, otherwise: str) -> None:
 
 
 @contextmanager
-def helped(run: dict[str, Any]) -> Iterator[None]:
+def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """The first process's run, with the help of the others until the block ends.
 
-    `run` is the run in public words, which all were told alike.
+    `run` gives what all of them say of the run (`said_by_all`); nobody else asks for it.
 
     Raises:
         QuorumError: before anything is charged, if they were told of another run.
@@ -57,7 +57,7 @@ def helped(run: dict[str, Any]) -> Iterator[None]:
     if alone():
         yield
         return
-    _check_same(run)
+    _check_same(run())
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def help_fit(
     if is_first():
         raise QuorumError("the first process fits, so it cannot help: call fit there.")
     plan, demonstrations, experts = planned(demonstrations, experts, epsilon, delta, options)
-    _check_same(configuration(plan, demonstrations, options.get("seed")))
+    _check_same(said_by_all(plan, demonstrations, experts, options.get("seed")))
     while told := from_the_first():
         if "schedule" in told:
             with suppress(QuorumError):  # training diverged: the first one says so
@@ -111,7 +111,7 @@ def _check_same(run: dict[str, Any]) -> None:
     if not all_say(json.dumps(run, sort_keys=True, default=str)):
         raise QuorumError(
             "the processes were told of different runs: give all of them the same data, experts "
-            "and settings; nothing was charged."
+            "and settings, on machines of one kind; nothing was charged."
         )
 
 

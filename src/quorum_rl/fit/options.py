@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
+import numpy as np
+
+from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.fit.plan import FitPlan, plan_fit
@@ -13,6 +16,8 @@ from quorum_rl.learners import Learner, get_learner
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import event_to_json
 from quorum_rl.release import experts_who_acted
+
+ASKED: Final = 8  # experts whose answers processes compare
 
 Report = Callable[[str], None]
 Progress = Callable[[int, int], bool | None]
@@ -71,6 +76,29 @@ def settings_of(options: FitOptions) -> FitSettings:
 def learner_of(options: FitOptions) -> Learner:
     learner = options.get("learner", "cql")
     return get_learner(learner) if isinstance(learner, str) else learner
+
+
+def said_by_all(
+    plan: FitPlan, demonstrations: Demonstrations, experts: LoggedExperts | None, seed: int | None
+) -> dict[str, Any]:
+    """What every process of a run must say alike: the run, whom it would ask, and where. SENSITIVE.
+
+    Experts whom the log names need no more than their name. That of others may be as new as the
+    process, so some of them are asked about a state that they have met.
+    """
+    facts = configuration(plan, demonstrations, seed) | {"machine": this_machine()}
+    if experts is None or plan.release is None:
+        return facts
+    facts["experts"] = len(experts), experts.observation_size, experts.action_count, experts.p_min
+    if demonstrations.declared.experts_identity == experts.identity:
+        return facts | {"acted": experts.identity}
+    state = demonstrations.columns.observations[:1]
+    some = sorted({len(experts) * part // ASKED for part in range(ASKED)})
+    try:
+        answers = [experts.probabilities_of(slice(one, one + 1), state).ravel() for one in some]
+    except QuorumError as error:  # such as of another world: the others are waiting to hear it
+        return facts | {"answers": str(error)}
+    return facts | {"answers": np.round(answers, 3).tolist()}  # whatever the last bits are
 
 
 def configuration(

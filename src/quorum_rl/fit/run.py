@@ -27,7 +27,14 @@ from quorum_rl.fit.earlier import EarlierRelease, earlier_release
 from quorum_rl.fit.export import policy_of
 from quorum_rl.fit.folder import RunFolder
 from quorum_rl.fit.helping import check_first, helped
-from quorum_rl.fit.options import FitOptions, configuration, learner_of, planned, settings_of
+from quorum_rl.fit.options import (
+    FitOptions,
+    configuration,
+    learner_of,
+    planned,
+    said_by_all,
+    settings_of,
+)
 from quorum_rl.fit.plan import FitPlan, plan_training, published_budget
 from quorum_rl.fit.steps import Work, take_steps
 from quorum_rl.logs import Declared, Demonstrations, split_release_pool
@@ -109,7 +116,7 @@ def fit(
         accepted = options.get("accepted", ())
         return _released(work, demonstrations, experts, opened, accepted, entropy)
 
-    with helped(configuration(plan, demonstrations, options.get("seed"))):
+    with helped(lambda: said_by_all(plan, demonstrations, experts, options.get("seed"))):
         return _run(plan, demonstrations, first_stage, budget, options)
 
 
