@@ -67,13 +67,12 @@ def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_
         np.testing.assert_array_equal(ours[0], theirs)
 
 
-def test_the_pipeline_is_not_accused(case: PipelineCase) -> None:
-    """Wrongly it would be, with probability 0.1% for each of the two, but for the fixed seed."""
-    white, black = audit_pipeline(case, RUNS, seed=0)
-    assert white.claimed == black.claimed == pytest.approx(8.0, abs=1e-2)
-    assert not white.refuted
-    assert not black.refuted
-    assert white.bound.epsilon > 0
+def test_a_certificate_that_claims_too_little_is_refuted(case: PipelineCase) -> None:
+    """So few runs could not refute the true claim, whatever they showed."""
+    white, black = audit_pipeline(replace(case, certified=0.1), RUNS, seed=0)
+    assert white.claimed == black.claimed == 0.1
+    assert white.refuted
+    assert not replace(white, claimed=case.claimed).refutable
 
 
 @pytest.mark.parametrize("make", [training_first, release_first])
@@ -130,6 +129,7 @@ def test_a_run_is_audited_by_its_folder(
     main(["audit", "--run", str(written(case, tmp_path)), *words])
     shown = capsys.readouterr().out
     assert "claimed by its events: epsilon = 7.99" in shown
+    assert "200 runs could show at most 2.9" in shown
     assert "cannot be refuted with so few runs, which could show at most 2.9" in shown
     assert "stands" not in shown
     white, black = json.loads(out.read_text())["findings"]

@@ -193,12 +193,16 @@ class Audit:
         return findings
 
     def _of_run(self, folder: Path) -> "list[Finding]":
-        from quorum_rl.audit import audit_pipeline, case_of_run
+        from quorum_rl.audit import audit_pipeline, case_of_run, lower_bound
+        from quorum_rl.audit.finding import ceiling
 
         case, runs = case_of_run(folder, self.trainees or None), self.runs or OWN_RUNS
         self._tell(case.plan.describe())
         source = "its events" if case.certified is None else "its certificate"
         self._tell(f"claimed by {source}: epsilon = {case.claimed:.4f}")
+        most = ceiling(lower_bound, runs, runs, case.plan.delta)
+        if most <= case.claimed:  # said before the work, which may take long
+            self._tell(f"{runs:,} runs could show at most {most:.3f}: to refute it, give more.")
         result = self._result("chain", "run", runs=runs, case=case.to_json())
         with timed_bar(console(stderr=True), "releases, then steps") as progress:
             findings = audit_pipeline(case, runs, self.seed, progress, self.workers)
