@@ -14,10 +14,10 @@ from quorum_rl.sweep.table import _draw
 )
 def test_the_labels_of_a_log_axis_do_not_touch(values: tuple[float, ...]) -> None:
     figure = Figure(figsize=(4, 3.2), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)
     panel = figure.subplots()
     _draw(panel, "learning_rate", [(value, 0.5) for value in values])
-    canvas.draw()
+    figure.draw_without_rendering()
     low, high = panel.get_xlim()
     labels = [*panel.get_xticklabels(), *panel.get_xticklabels(minor=True)]
     shown = [one for one in labels if one.get_text() and low <= one.get_position()[0] <= high]
