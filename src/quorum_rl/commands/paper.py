@@ -73,7 +73,7 @@ class Paper:
     """Train the paper's settings for so many steps at the same claim; otherwise to the end of their
     budget, up to 2.3 million, in published, and for 20,000 in ablation and grid."""
     reward_scale: float | None = None
-    """What rewards are multiplied by: 1e-7 for HIV, and 1 otherwise, unless given."""
+    """What rewards are multiplied by: 1e-8 for HIV, and 1 otherwise, unless given."""
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
     settings: Settings = field(default_factory=Settings)
