@@ -88,9 +88,8 @@ def test_trials_see_observations_as_they_are_told_to_if_there_are_as_many_number
     declared = asked().log.declared
     numbers = tuple(float(n) for n in range(1, declared.observation_size + 1))
     common = Common(5.0, 0.01, PRIVATE, observation_centre=numbers, observation_scale=numbers)
-    (trial,) = planned([{}], common, declared)
-    assert trial.plan is not None
-    assert trial.plan.learner == Cql(observation_centre=numbers, observation_scale=numbers)
+    wanted = Cql(observation_centre=numbers, observation_scale=numbers)
+    assert common.learner_of({}) == wanted
     more = replace(common, observation_centre=(*numbers, 1.0), observation_scale=(*numbers, 1.0))
     (trial,) = planned([{}], more, declared)
     assert trial.plan is None
