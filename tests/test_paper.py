@@ -3,12 +3,15 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from scipy.optimize import root
 
 from quorum_rl.cli import main
+from quorum_rl.envs.hiv import UNHEALTHY_START, Concentrations, Equations
 from quorum_rl.experiments.paper import (
     EPSILONS,
     ablation_columns,
@@ -22,6 +25,7 @@ from quorum_rl.experiments.paper.population import some_of
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitPlan, plan_fit
+from quorum_rl.learners import Cql, DoubleDqn
 from quorum_rl.logs import Declared
 from quorum_rl.privacy.published import published_release, published_steps
 from quorum_rl.privacy.published_settings import (
@@ -177,3 +181,24 @@ def test_what_is_missing_is_named_in_one_sentence(
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+def test_hiv_is_standardised_by_the_two_states_that_last_without_drugs() -> None:
+    """Where patients start, and the healthy state of Adams et al. (2004), at -1 and 1."""
+    equations: Any = Equations.under(0.0, 0.0)  # type: ignore[arg-type]
+
+    def relative_change(logarithms: Any) -> Any:
+        return np.array(equations.derivative(Concentrations(*10.0**logarithms))) / 10.0**logarithms
+
+    states = UNHEALTHY_START, (967839.0, 621.0, 76.0, 6.0, 415.0, 353108.0)
+    cql, bcq = (learner_of("HIV", name) for name in ("CQL", "BCQ"))
+    assert isinstance(cql, Cql)
+    assert isinstance(bcq, DoubleDqn)
+    assert (cql.reward_scale, bcq.reward_scale, cql.alpha) == (1e-8, 1e-8, 0.1)
+    for state in states:
+        found = root(relative_change, np.log10(state))
+        assert found.success
+        lasting = found.x
+        np.testing.assert_allclose(lasting, np.log10(state), atol=0.01)
+        for learner in (cql, bcq):
+            np.testing.assert_allclose(np.abs(learner.standardised(lasting)), 1, atol=0.03)

@@ -190,7 +190,8 @@ def test_a_configuration_that_is_damaged_or_not_private_is_refused(
 
 
 def test_learners_are_read_as_they_are_written_and_others_are_refused() -> None:
-    for learner in (Cql(hidden_sizes=(4, 2), alpha=0.5), Bcq()):
+    standardising = Bcq(observation_centre=(-0.5, 3.0), observation_scale=(1e-3, 2.0))
+    for learner in (Cql(hidden_sizes=(4, 2), alpha=0.5), Bcq(), standardising):
         assert learner_named(repr(learner)) == learner
     for text in ("Mine()", "Cql(alpha=__import__('os'))", "Cql", "1 +", "Cql(4)"):
         with pytest.raises(QuorumError, match="none of Cql"):

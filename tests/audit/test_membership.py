@@ -1,5 +1,7 @@
 """The membership game: found by heart without privacy, and not with it."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +91,18 @@ def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
     published = Published(learner.init(jax.random.key(0), 1, 2), released)
     found = attacks_on(chain.experts(present=True), log, learner, published)
     np.testing.assert_allclose(found["released prefixes"], np.log([0.1, 0.1, 0.1, 0.9]))
+
+
+def test_who_attacks_sees_observations_as_the_networks_do(log: Demonstrations) -> None:
+    centre, scale = tuple(np.arange(EXPERTS) / 8), tuple(np.arange(1.0, EXPERTS + 1))
+    learner = Bc(hidden_sizes=(), observation_centre=centre, observation_scale=scale)
+    standardised = ((log.columns.observations - centre) / scale).astype(np.float32)
+    seen = replace(log, columns=log.columns._replace(observations=standardised))
+    published = Published(learner.init(jax.random.key(0), EXPERTS, 2), None)
+    found = attacks_on(None, log, learner, published)
+    expected = attacks_on(None, seen, Bc(hidden_sizes=()), published)
+    for name, scores in found.items():
+        np.testing.assert_allclose(scores, expected[name], rtol=1e-5)
 
 
 def test_the_curves_can_be_drawn(attacks: list[Attack]) -> None:

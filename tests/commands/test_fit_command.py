@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quorum_rl.audit.own_run import case_of_run
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import command_of, main
 from quorum_rl.commands import fit as commands
 from quorum_rl.commands.configuration import settings_of
 from quorum_rl.fit import FitSettings
+from quorum_rl.learners import Cql
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 
@@ -27,6 +29,8 @@ SMALL = ("--minimum-experts", "136", "--hidden", "4", "--private-steps", "10", "
          "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
          "--least-released", "1",
          "--accept", "one-expert-each")  # fmt: skip
+STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation-scale", "1", "2",
+                 "0.1", "3")  # fmt: skip
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
 
 
@@ -69,7 +73,7 @@ def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
 def test_a_run_is_repeated_from_its_own_configuration(log: Path, tmp_path: Path) -> None:
     """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
-    main(["fit", str(log), *BUDGET, *SMALL, "--seed", "5", "--folder", str(first)])
+    main(["fit", str(log), *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", str(first)])
     main(["fit", "--config", str(first / "config.toml"), "--folder", str(second)])
     assert networks(first) == networks(second)
     for folder in (first, second):
@@ -77,6 +81,21 @@ def test_a_run_is_repeated_from_its_own_configuration(log: Path, tmp_path: Path)
     words: Any = command_of(["fit", "--config", str(second / "config.toml")])
     assert words.folder == second
     assert words.settings.private_steps == 10
+    case = case_of_run(second)
+    assert case.plan.learner == Cql(
+        hidden_sizes=(4,),
+        observation_centre=(0.0, -0.5, 0.1, 1.0),
+        observation_scale=(1.0, 2.0, 0.1, 3.0),
+    )
+
+
+def test_what_cannot_standardise_is_refused_before_anything_is_written(
+    log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    words = ("--observation-centre", "0", "1", "--observation-scale", "1", "2")
+    said = refused("fit", str(log), *BUDGET, *SMALL, *words, "--folder", str(tmp_path / "run"))
+    assert "observation_centre is (0.0, 1.0): give 4 numbers, or none." in said
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
 
 
 def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from standardising import STANDARDISING
 
 from quorum_rl.learners import Bc, Bcq, Cql, DenseLearner, DoubleDqn, Networks
 from quorum_rl.types import Transition
@@ -22,8 +23,8 @@ Train: TypeAlias = Callable[[DenseLearner, Transition, int], Networks]
     scope="session",
     params=[
         Cql(hidden_sizes=(8, 6), discount=0.9, alpha=0.7, reward_scale=0.3),
-        Bcq(hidden_sizes=(8, 6), discount=0.9, threshold=0.8, logit_penalty=0.2),
-        Bc(hidden_sizes=(8, 6), discount=0.9),
+        Bcq(hidden_sizes=(8, 6), discount=0.9, threshold=0.8, logit_penalty=0.2, **STANDARDISING),
+        Bc(hidden_sizes=(8, 6), discount=0.9, **STANDARDISING),
         DoubleDqn(hidden_sizes=(8, 6), discount=0.9, huber_threshold=0.5),
     ],
     ids=lambda learner: learner.name,

@@ -92,6 +92,12 @@ def test_a_rate_of_one_copies_bit_for_bit_and_leaves_the_parameters_free() -> No
     step(params, learner.init_target(params))
 
 
+def test_what_standardises_observations_has_as_many_numbers_as_they() -> None:
+    learner = Bc(observation_centre=(0.0, 1.0), observation_scale=(1.0, 2.0))
+    with pytest.raises(QuorumError, match=r"^observation_centre is \(0.0, 1.0\): give 3 numbers"):
+        learner.init(jax.random.key(0), 3, 4)
+
+
 def test_learners_are_found_by_name() -> None:
     assert learner_names() == ("cql", "bcq", "bc", "double-dqn")
     for name in learner_names():
@@ -127,6 +133,11 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         (Bc, {"target_rate": 1.5}),
         (Bc, {"hidden_sizes": (8, 0)}),
         (Bc, {"hidden_sizes": [8, 8]}),
+        (Bc, {"observation_centre": [0.0, 1.0]}),
+        (Bc, {"observation_centre": (0.0, float("inf"))}),
+        (Cql, {"observation_scale": (1.0, 0.0)}),
+        (Cql, {"observation_scale": (1.0, float("nan"))}),
+        (Cql, {"observation_scale": (1.0, 2.0)}),  # without a centre
     ],
 )
 def test_a_hyper_parameter_out_of_range_is_named(

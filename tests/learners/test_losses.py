@@ -85,9 +85,17 @@ def in_numpy(networks: Networks) -> Nets:
     }
 
 
-def rows_of(batch: Transition) -> list[Transition]:
-    columns = [np.asarray(column) for column in batch]
-    return [Transition(*values) for values in zip(*columns, strict=True)]
+def rows_of(learner: DenseLearner, batch: Transition) -> list[Transition]:
+    """The transitions one by one, as the networks see them."""
+    columns = Transition(*(np.asarray(column, np.float64) for column in batch))  # type: ignore[arg-type]
+    centre = np.array(learner.observation_centre or (0, 0, 0))
+    scale = np.array(learner.observation_scale or (1, 1, 1))
+    seen = columns._replace(
+        observation=(columns.observation - centre) / scale,
+        next_observation=(columns.next_observation - centre) / scale,
+        action=np.asarray(batch.action),  # type: ignore[arg-type]
+    )
+    return [Transition(*values) for values in zip(*seen, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +117,7 @@ def test_every_loss_is_the_formula_of_its_paper(
     nets, slow = in_numpy(params), in_numpy(target)
     expected = [
         numpy_loss(learner, nets, numpy_goal(learner, nets, slow, row), row)
-        for row in rows_of(batch)
+        for row in rows_of(learner, batch)
     ]
     np.testing.assert_allclose(losses, expected, rtol=2e-6, atol=2e-6)
 
@@ -123,7 +131,7 @@ def test_every_gradient_is_the_finite_difference_of_the_formula(
         return jax.vmap(learner.loss, (None, None, 0, 0))(params, target, batch, keys).mean()
 
     gradient = jax.jit(jax.grad(mean_loss))(params)
-    nets, rows = in_numpy(params), rows_of(batch)
+    nets, rows = in_numpy(params), rows_of(learner, batch)
     # The goals are constants: they are computed before any parameter is moved.
     goals = [numpy_goal(learner, nets, in_numpy(target), row) for row in rows]
 

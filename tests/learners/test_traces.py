@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from standardising import STANDARDISING
 
 from quorum_rl.learners import Cql, DenseLearner, Networks, Traces, gradient_of
 from quorum_rl.learners.networks import apply_network, apply_with_taps, new_network, zero_taps
@@ -57,7 +58,7 @@ def test_inputs_and_errors_make_up_the_gradient_of_every_transition(
 
 def test_the_layers_of_an_own_learner_are_tapped_as_well(batch: Transition) -> None:
     iql = runpy.run_path(str(OWN_LEARNER))["Iql"]
-    check_the_gradients(by_both_ways(iql(hidden_sizes=(8, 6)), batch))
+    check_the_gradients(by_both_ways(iql(hidden_sizes=(8, 6), **STANDARDISING), batch))
 
 
 def test_inputs_and_errors_give_the_norm_of_every_gradient(per_transition: PerTransition) -> None:

@@ -44,7 +44,7 @@ def test_a_policy_takes_the_actions_of_its_learner(learner: DenseLearner) -> Non
 
 def nearly_tied(learner: DenseLearner, params: Networks, observations: Any) -> Any:
     """Where rounding may decide: between the two best actions, or at the threshold."""
-    outputs = outputs_of(params, observations)
+    outputs = outputs_of(params, learner.standardised(observations))
     decision = learner.decision()
     best = np.sort(np.asarray(learner.scores(outputs), np.float64))[:, -2:]
     near = best[:, 1] - best[:, 0] < ROUNDING

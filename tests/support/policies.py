@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 from scipy.special import softmax
+from standardising import STANDARDISING
 
 from quorum_rl.learners import Bc, Bcq, Cql, DenseLearner, DoubleDqn
 from quorum_rl.policy import Layer, Network, Policy
@@ -18,11 +19,11 @@ INPUTS, ACTIONS = 3, 4
 
 LEARNERS: list[DenseLearner] = [
     Cql(hidden_sizes=(16, 8)),
-    Bcq(hidden_sizes=(16, 8), threshold=0.8),
+    Bcq(hidden_sizes=(16, 8), threshold=0.8, **STANDARDISING),
     Bcq(hidden_sizes=(16, 8), threshold=0.0),
     Bc(hidden_sizes=()),
-    DoubleDqn(hidden_sizes=(32,)),
-    runpy.run_path(str(OWN_LEARNER))["Iql"](hidden_sizes=(16,)),
+    DoubleDqn(hidden_sizes=(32,), **STANDARDISING),
+    runpy.run_path(str(OWN_LEARNER))["Iql"](hidden_sizes=(16,), **STANDARDISING),
 ]
 
 

@@ -10,6 +10,7 @@ from sweeps import BATCHES, CLIPS, PRIVATE, asked
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import plan_fit
+from quorum_rl.learners import Cql
 from quorum_rl.sweep import Common, Search
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import planned, programs_of
@@ -81,6 +82,18 @@ def test_a_trial_is_planned_as_a_fit_with_its_settings_would_be() -> None:
     settings = replace(PRIVATE, clip_norm=3.0, transitions_per_expert=5, averaging=0.0)
     alone = plan_fit(log.declared, LEARNER, epsilon=4.0, delta=0.01, settings=settings)
     assert common.plan(choices, log.declared) == alone
+
+
+def test_trials_see_observations_as_they_are_told_to_if_there_are_as_many_numbers() -> None:
+    declared = asked().log.declared
+    numbers = tuple(float(n) for n in range(1, declared.observation_size + 1))
+    common = Common(5.0, 0.01, PRIVATE, observation_centre=numbers, observation_scale=numbers)
+    wanted = Cql(observation_centre=numbers, observation_scale=numbers)
+    assert common.learner_of({}) == wanted
+    more = replace(common, observation_centre=(*numbers, 1.0), observation_scale=(*numbers, 1.0))
+    (trial,) = planned([{}], more, declared)
+    assert trial.plan is None
+    assert f"give {len(numbers)} numbers, or none" in trial.reason
 
 
 def test_trials_of_one_shape_are_one_program_and_large_ones_are_cut_evenly() -> None:

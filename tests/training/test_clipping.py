@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax_privacy.clipping import clipped_grad
+from standardising import STANDARDISING
 
 from quorum_rl.learners import Bc, Bcq, Cql, DenseLearner, DoubleDqn, Networks
 from quorum_rl.training import clipping
@@ -61,7 +62,7 @@ def by_jax_privacy(learner: DenseLearner, clip_norm: Any, *arguments: Any) -> An
 def test_the_sum_is_that_of_jax_privacy_and_of_vmapped_gradients(
     kind: type[DenseLearner], per_expert: int, transitions: Transitions
 ) -> None:
-    learner = kind(hidden_sizes=(16, 12))
+    learner = kind(hidden_sizes=(16, 12), **STANDARDISING)
     params, target = nets(learner)
     batch = transitions(3, EXPERTS, per_expert)
     keys, present = keys_for(batch), jnp.arange(EXPERTS) != 2
@@ -175,7 +176,7 @@ def nets(learner: DenseLearner) -> tuple[Networks, Networks]:
     return first, learner.init_target(second)
 
 
-LEARNERS = (Cql(hidden_sizes=(16, 12)), Bcq(hidden_sizes=(16, 12)))
+LEARNERS = (Cql(hidden_sizes=(16, 12)), Bcq(hidden_sizes=(16, 12), **STANDARDISING))
 
 
 @pytest.mark.parametrize("per_expert", [1, 4])

@@ -250,11 +250,12 @@ def _judge(learner: DenseLearner) -> Callable[..., tuple[jax.Array, jax.Array, j
         target = learner.init_target(params)
         keys = jax.random.split(jax.random.key(0), len(steps.reward))
         loss = jax.vmap(learner.loss, (None, None, 0, 0))(params, target, steps, keys)
-        scores = learner.scores(outputs_of(params, steps.observation))
+        seen = learner.standardised(steps.observation)
+        scores = learner.scores(outputs_of(params, seen))
         likely = jnp.take_along_axis(
             jax.nn.log_softmax(scores), steps.action[:, None].astype(jnp.int32), axis=1
         )[:, 0]
-        return likely, loss, learner.act(params, steps.observation) == steps.action
+        return likely, loss, scores.argmax(axis=-1) == steps.action
 
     return jax.jit(judge)
 

@@ -92,6 +92,11 @@ class _Training(ABC):
     """Sizes of the policy's hidden layers."""
     reward_scale: float | None = None
     """What rewards are multiplied by; choose it from what is public, never from the logs."""
+    observation_centre: tuple[float, ...] | None = None
+    """What is subtracted from observations, a number for each of theirs, before they are divided by
+    --observation-scale: public numbers, never from the logs."""
+    observation_scale: tuple[float, ...] | None = None
+    """What observations are divided by; see --observation-centre."""
     ledger: Path | None = None
     """The ledger of these experts; otherwise a new one in the folder, with this budget."""
     accept: tuple[str, ...] = ()
@@ -169,7 +174,12 @@ class _Training(ABC):
     def _learner(self) -> "Learner":
         from quorum_rl.learners import get_learner
 
-        given = {"hidden_sizes": self.hidden, "reward_scale": self.reward_scale}
+        given = {
+            "hidden_sizes": self.hidden,
+            "reward_scale": self.reward_scale,
+            "observation_centre": self.observation_centre,
+            "observation_scale": self.observation_scale,
+        }
         return get_learner(
             self.learner, **{name: value for name, value in given.items() if value is not None}
         )

@@ -75,7 +75,7 @@ class Paper:
     bound_steps: int = 20_000
     """Steps of the bound without privacy."""
     reward_scale: float | None = None
-    """What rewards are multiplied by: 1e-7 for HIV, and 1 otherwise, unless given."""
+    """What rewards are multiplied by: 1e-8 for HIV, and 1 otherwise, unless given."""
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
     settings: Settings = field(default_factory=Settings)

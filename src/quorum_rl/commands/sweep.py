@@ -90,6 +90,11 @@ class Sweep:
     """Sizes of the policy's hidden layers."""
     reward_scale: float | None = None
     """What rewards are multiplied by; choose it from what is public, never from the logs."""
+    observation_centre: tuple[float, ...] | None = None
+    """What is subtracted from observations, a number for each of theirs, before they are divided by
+    --observation-scale: public numbers, never from the logs."""
+    observation_scale: tuple[float, ...] | None = None
+    """What observations are divided by; see --observation-centre."""
     ledger: Path | None = None
     """With --select: the ledger of these experts; otherwise a research ledger is made."""
     accept: tuple[str, ...] = ()
@@ -143,6 +148,8 @@ class Sweep:
             learner=self.learner,
             hidden_sizes=self.hidden,
             reward_scale=self.reward_scale,
+            observation_centre=self.observation_centre,
+            observation_scale=self.observation_scale,
             can_query=experts is not None,
         )
         return Asked(

@@ -6,7 +6,7 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
-from quorum_rl.policy import Layer, Policy
+from quorum_rl.policy import Layer, Network, Policy
 
 
 def policy_of(
@@ -14,8 +14,9 @@ def policy_of(
 ) -> Policy:
     """The policy that acts as `learner.act(params, ·)` does, without JAX.
 
-    It keeps only the networks that decide. `certificate` is a digest of the certificate that goes
-    with the parameters.
+    It keeps only the networks that decide, and these see observations as they are: what the
+    learner standardises by is folded into their first layers. `certificate` is a digest of the
+    certificate that goes with the parameters.
 
     Guarantee: a function of `params` and public facts, so it costs nothing beyond them.
 
@@ -43,7 +44,9 @@ def policy_of(
                 f"one of {', '.join(params)}."
             )
     networks = {
-        name: tuple(Layer(np.asarray(w), np.asarray(b)) for w, b in params[name])
+        name: _on_observations(
+            learner, tuple(Layer(np.asarray(w), np.asarray(b)) for w, b in params[name])
+        )
         for name in deciding
     }
     return Policy(
@@ -55,3 +58,17 @@ def policy_of(
         world=world,
         certificate=certificate,
     )
+
+
+def _on_observations(learner: DenseLearner, network: Network) -> Network:
+    """The network with its learner's standardising folded into the first layer.
+
+    ((x − c) / s) W + b = x (W / s) + (b − c (W / s)), in double precision until the end.
+    """
+    if not learner.observation_centre:
+        return network
+    first, *others = network
+    scale = np.asarray(learner.observation_scale, np.float64)
+    weight = first.weight.astype(np.float64) / scale[:, None]
+    bias = first.bias - np.asarray(learner.observation_centre, np.float64) @ weight
+    return (Layer(weight.astype(np.float32), bias.astype(np.float32)), *others)

@@ -37,7 +37,7 @@ class DoubleDqn(DenseLearner):
 
     def goal(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Array:
         del key
-        next_action = self.act(params, transition.next_observation)
+        next_action = self.greedy(params, transition.next_observation)
         next_values = apply_network(target["action_values"], transition.next_observation)
         scaled = transition._replace(reward=self.reward_scale * transition.reward)
         return bootstrapped_return(scaled, of_action(next_values, next_action), self.discount)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, final, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ from quorum_rl.types import Transition
 Networks: TypeAlias = dict[str, Network]  # by what they answer
 Outputs: TypeAlias = dict[str, Array]  # of each network, for one observation or many
 Traces: TypeAlias = dict[str, tuple[LayerTrace, ...]]
+
+LARGEST: Final = 1e30  # of what standardises: float32 holds its inverse too
 
 
 @runtime_checkable
@@ -63,12 +65,19 @@ class DenseLearner(ABC):
     it decides (`decision`). All networks look at `transition.observation`, so one pass with taps
     gives every layer's inputs and errors (`loss_and_traces`). Private training reads the norms of
     gradients from these; a learner of another kind costs it a gradient per expert.
+
+    Networks see observations as (observation − centre) / scale, public numbers that must not come
+    from the logs; empty ones leave observations as they are. `loss`, `loss_and_traces` and `act`
+    take what a world shows and standardise it once: a subclass's methods are given standardised
+    transitions, and choose actions for them with `greedy`.
     """
 
     hidden_sizes: tuple[int, ...] = defaults.HIDDEN_SIZES
     discount: float = defaults.DISCOUNT
     target_interval: int = defaults.TARGET_INTERVAL  # gradient steps between two updates
     target_rate: float = defaults.TARGET_RATE  # share of the parameters in an update; 1 copies them
+    observation_centre: tuple[float, ...] = ()
+    observation_scale: tuple[float, ...] = ()
 
     name: ClassVar[str]
     target_names: ClassVar[tuple[str, ...]] = ()  # networks that have a slow copy
@@ -80,6 +89,27 @@ class DenseLearner(ABC):
         require("discount", self.discount, 0 <= self.discount <= 1, "a number from 0 to 1")
         require("target_interval", self.target_interval, self.target_interval >= 1, "at least 1")
         require("target_rate", self.target_rate, 0 < self.target_rate <= 1, "above 0, at most 1")
+        self._check_standardising()
+
+    def _check_standardising(self) -> None:
+        centre, scale = self.observation_centre, self.observation_scale
+        fits = isinstance(centre, tuple) and all(abs(one) <= LARGEST for one in centre)
+        require("observation_centre", centre, fits, f"a tuple of numbers up to ±{LARGEST:g}")
+        fits = isinstance(scale, tuple) and all(1 / LARGEST <= one <= LARGEST for one in scale)
+        range_ = f"a tuple of numbers from {1 / LARGEST:g} to {LARGEST:g}"
+        require("observation_scale", scale, fits, range_)
+        same = len(scale) == len(centre)
+        require("observation_scale", scale, same, f"as many numbers as for the centre, {centre}")
+
+    @final
+    def check_observation_size(self, size: int) -> None:
+        """Fail if observations of so many numbers cannot be standardised.
+
+        Raises:
+            QuorumError: naming how many numbers it takes.
+        """
+        centre = self.observation_centre
+        require("observation_centre", centre, len(centre) in (0, size), f"{size} numbers, or none")
 
     @abstractmethod
     def output_sizes(self, action_count: int) -> Mapping[str, int]:
@@ -115,6 +145,7 @@ class DenseLearner(ABC):
 
     @final
     def init(self, key: Array, observation_size: int, action_count: int) -> Networks:
+        self.check_observation_size(observation_size)
         sizes = self.output_sizes(action_count)
         keys = jax.random.split(key, len(sizes))
         return {
@@ -129,6 +160,7 @@ class DenseLearner(ABC):
 
     @final
     def loss(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Array:
+        transition = self._standardised_transition(transition)
         goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
         outputs = outputs_of(params, transition.observation)
         return self.loss_from_outputs(outputs, goal, transition)
@@ -141,6 +173,7 @@ class DenseLearner(ABC):
 
         The gradient with respect to a layer is the outer product of the two (`gradient_of`).
         """
+        transition = self._standardised_transition(transition)
         goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
 
         def tapped(taps: dict[str, Taps]) -> tuple[Array, dict[str, tuple[Array, ...]]]:
@@ -168,11 +201,33 @@ class DenseLearner(ABC):
 
     @final
     def act(self, params: Networks, observations: Array) -> Array:
-        return self.scores(outputs_of(params, observations)).argmax(axis=-1)
+        return self.greedy(params, self.standardised(observations))
+
+    @final
+    def greedy(self, params: Networks, standardised: Array) -> Array:
+        """The greedy actions for observations that are standardised already.
+
+        Shapes: `(…, observation_size) -> (…)`.
+        """
+        return self.scores(outputs_of(params, standardised)).argmax(axis=-1)
+
+    @final
+    def standardised(self, observations: Array) -> Array:
+        """What the networks see of observations. Shapes: `(…, observation_size)`, both."""
+        if not self.observation_centre:
+            return observations
+        centre = jnp.asarray(self.observation_centre, jnp.float32)
+        return (observations - centre) / jnp.asarray(self.observation_scale, jnp.float32)
+
+    def _standardised_transition(self, transition: Transition) -> Transition:
+        return transition._replace(
+            observation=self.standardised(transition.observation),
+            next_observation=self.standardised(transition.next_observation),
+        )
 
 
 def outputs_of(networks: Networks, observations: Array) -> Outputs:
-    """What each network says of the observations."""
+    """What each network says of standardised observations."""
     return {name: apply_network(network, observations) for name, network in networks.items()}
 
 

@@ -10,7 +10,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import togetherness
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
 from quorum_rl.fit.stages import private_step
-from quorum_rl.learners import Learner, get_learner
+from quorum_rl.learners import DenseLearner, get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.sweep.space import Choices, named_settings
 
@@ -38,12 +38,18 @@ class Common:
     learner: str = "cql"
     hidden_sizes: tuple[int, ...] | None = None
     reward_scale: float | None = None
+    observation_centre: tuple[float, ...] | None = None
+    observation_scale: tuple[float, ...] | None = None
     can_query: bool = True
     whole_epsilon: float | None = None  # about what all trials cost together, where they do
 
-    def learner_of(self, choices: Choices) -> Learner:
-        scale = choices.get("reward_scale", self.reward_scale)
-        given = {"hidden_sizes": self.hidden_sizes, "reward_scale": scale}
+    def learner_of(self, choices: Choices) -> DenseLearner:
+        given = {
+            "hidden_sizes": self.hidden_sizes,
+            "reward_scale": choices.get("reward_scale", self.reward_scale),
+            "observation_centre": self.observation_centre,
+            "observation_scale": self.observation_scale,
+        }
         return get_learner(
             str(choices.get("learner", self.learner)),
             **{name: value for name, value in given.items() if value is not None},
@@ -60,6 +66,7 @@ class Common:
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
         epsilon = float(choices.get("epsilon", self.epsilon))
         learner: Any = self.learner_of(choices)  # frozen, as all that are named
+        learner.check_observation_size(declared.observation_size)
         made = _calibrated(
             _Declared(declared),
             learner,

@@ -112,6 +112,7 @@ def train(
     plain = plain if (schedule == Kind.PLAIN).any() else None
     if isinstance(private, SpreadData):
         runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
+        standing = everywhere(standing)  # as it comes back, or the program is compiled again
     program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
     done = int(np.asarray(standing.step)[0])
     data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
