@@ -25,7 +25,7 @@ from quorum_rl.training.mechanism import private_gradient
 from quorum_rl.training.plain import plain_batch, plain_gradient
 from quorum_rl.training.recipe import Recipe, Run, key_of, private_key
 from quorum_rl.training.schedule import Kind, Schedule
-from quorum_rl.training.spread import SpreadData
+from quorum_rl.training.spread import SpreadData, everywhere
 from quorum_rl.types import Transition
 
 STEPS_AT_ONCE: Final = 250

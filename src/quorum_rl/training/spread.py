@@ -1,16 +1,18 @@
 """The experts' data spread over all devices: each holds the transitions of its own experts only."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from quorum_rl.devices import SPLIT, whole_mesh
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import ExpertData, check_numbered
+
+TreeT = TypeVar("TreeT")
 
 
 @pytree
@@ -60,6 +62,12 @@ def spread_data(demonstrations: Demonstrations) -> SpreadData:
         return jax.make_array_from_single_device_arrays(shape, sharding, list(pieces))
 
     return SpreadData(jax.tree.map(joined, *parts))
+
+
+def everywhere(tree: TreeT) -> TreeT:
+    """The same on every device; all processes give the same."""
+    made: TreeT = jax.device_put(tree, NamedSharding(whole_mesh(), PartitionSpec()))
+    return made
 
 
 def _ours(device: jax.Device) -> bool:
