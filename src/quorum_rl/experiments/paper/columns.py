@@ -31,12 +31,12 @@ RELEASE_ONLY_STEPS: Final = (
 REWARD_SCALES: Final = {"HIV": 1e-8}
 CQL_ALPHAS: Final = {"HIV": 0.1}
 
-# HIV shows logarithms that lie far from 0: the second moments of what small experts saw, with a bias
-# beside, have a condition number of 5e5. Without drugs the equations have two
-# states that last (Adams et al. 2004): the unhealthy one in which patients start, and the healthy
-# one that treatment is for. Centre and scale put these at ±1, by the equations alone and no logs,
-# and the condition number is 4e3. With mean and deviation of what a random policy sees, no less
-# public, it is 2e5, because chance hardly ever trains an immune response.
+# HIV shows logarithms that lie far from 0: the second moments of what small experts saw, with a
+# bias beside, have a condition number of 5e5. Without drugs the equations have two states that last
+# (Adams et al. 2004): the unhealthy one in which patients start, and the healthy one that treatment
+# is for. Centre and scale put these at ±1, by the equations alone and no logs, and the condition
+# number is 4e3. With mean and deviation of what a random policy sees, no less public, it is 2e5,
+# because chance hardly ever trains an immune response.
 STANDARDISING: Final = {
     "HIV": {
         "observation_centre": (5.60, 1.75, 2.98, 1.22, 3.71, 3.46),
