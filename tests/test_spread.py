@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import DELTA, EPSILON, LEARNER, SETTINGS, crowd, fitted, named, weights
+from fitted_together import SMALL
 from spread_over import EXPERTS, log, population, released, trained_on
 
 from quorum_rl.budget import read_ledger
@@ -154,7 +155,7 @@ def test_two_processes_fit_as_one_and_the_first_alone_pays_and_writes(
 ) -> None:
     """Stopped before its first step and gone on: one release and one training are paid for."""
     folder = Path(str(two[0]["folder"]))
-    expected = fitted(named(crowd(), "alone"), tmp_path / "run")
+    expected = fitted(named(crowd(), "alone"), tmp_path / "run", learner=SMALL)
     assert expected.released is not None
     for number, leaf in enumerate(weights(expected)):
         np.testing.assert_allclose(two[0][f"fitted {number}"], leaf, rtol=2e-4, atol=2e-6)

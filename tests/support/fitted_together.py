@@ -2,16 +2,18 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from fits import DELTA, EPSILON, LEARNER, SETTINGS, Crowd, crowd, fitted, named, weights
+from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, weights
 
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit import help_fit, stages
 from quorum_rl.learners import get_learner
 from quorum_rl.privacy import plan_release
 from quorum_rl.processes import is_first
+
+SMALL: Final = get_learner("bc", hidden_sizes=())  # what it learns is not the point: soon compiled
 
 
 def fitted_together(folder: Path) -> dict[str, Any]:
@@ -22,7 +24,7 @@ def fitted_together(folder: Path) -> dict[str, Any]:
     """
     stages.plan_release = lru_cache(plan_release)  # type: ignore[attr-defined]  # it takes long
     everyone = named(crowd(), "together")
-    other = LEARNER if is_first() else get_learner("cql", hidden_sizes=(5,))
+    other = SMALL if is_first() else get_learner("bc", hidden_sizes=(5,))
     said = []
     whom = {} if is_first() else {"experts": crowd(preference=0.8).experts}
     for choices in ({"learner": other}, whom, {"progress": lambda *_: True}):
@@ -35,11 +37,11 @@ def fitted_together(folder: Path) -> dict[str, Any]:
 
 def _take_part(everyone: Crowd, folder: Path, choices: dict[str, Any]) -> dict[str, Any]:
     if is_first():
-        made = fitted(everyone, folder, **choices)
+        made = fitted(everyone, folder, **{"learner": SMALL, **choices})
         assert made.released is not None
         found: dict[str, Any] = {f"fitted {i}": leaf for i, leaf in enumerate(weights(made))}
         return found | {"observations released": made.released.transitions.observation}
-    usual: dict[str, Any] = {"learner": LEARNER, "settings": SETTINGS, "seed": 1}
+    usual: dict[str, Any] = {"learner": SMALL, "settings": SETTINGS, "seed": 1}
     told = {"epsilon": EPSILON, "delta": DELTA} | usual | choices
     help_fit(everyone.log, told.pop("experts", everyone.experts), **told)
     return {}
