@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import tyro
 
 from quorum_rl.commands.configuration import as_toml
 from quorum_rl.commands.expert_files import Output, experts_from
+from quorum_rl.commands.learner_flags import LearnerFlags
 from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.settings import FitSettings
@@ -73,7 +74,7 @@ Settings: Any = _unchecked_settings()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Training(ABC):
+class _Training(LearnerFlags, ABC):
     """What both commands are told."""
 
     demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
@@ -86,17 +87,6 @@ class _Training(ABC):
     """How many experts there are at least, where the demonstrations do not declare it."""
     folder: Path = Path("runs/fit")
     """Where everything is written."""
-    learner: Literal["cql", "bcq", "bc", "double-dqn"] = "cql"
-    """How to learn from transitions."""
-    hidden: tuple[int, ...] | None = None
-    """Sizes of the policy's hidden layers."""
-    reward_scale: float | None = None
-    """What rewards are multiplied by; choose it from what is public, never from the logs."""
-    observation_centre: tuple[float, ...] | None = None
-    """What is subtracted from observations, a number for each of theirs, before they are divided by
-    --observation-scale: public numbers, never from the logs."""
-    observation_scale: tuple[float, ...] | None = None
-    """What observations are divided by; see --observation-centre."""
     ledger: Path | None = None
     """The ledger of these experts; otherwise a new one in the folder, with this budget."""
     accept: tuple[str, ...] = ()
@@ -174,15 +164,7 @@ class _Training(ABC):
     def _learner(self) -> "Learner":
         from quorum_rl.learners import get_learner
 
-        given = {
-            "hidden_sizes": self.hidden,
-            "reward_scale": self.reward_scale,
-            "observation_centre": self.observation_centre,
-            "observation_scale": self.observation_scale,
-        }
-        return get_learner(
-            self.learner, **{name: value for name, value in given.items() if value is not None}
-        )
+        return get_learner(self.learner, **self.learner_settings())
 
     def _show(self, made: "Fitted") -> None:
         certified = made.certificate

@@ -9,6 +9,7 @@ import tyro
 from quorum_rl.commands.configuration import as_toml
 from quorum_rl.commands.expert_files import Output, experts_from
 from quorum_rl.commands.fit import Settings
+from quorum_rl.commands.learner_flags import LearnerFlags
 from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
 from quorum_rl.errors import Interrupted
 from quorum_rl.fit.settings import FitSettings
@@ -26,7 +27,7 @@ Values = tuple[Value, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Sweep(LearnerFlags):
     """Try many settings, trained together where their shapes allow it, and keep the best.
 
     What to try stands in the configuration file: the table [sweep.grid] has a list of values for
@@ -84,17 +85,6 @@ class Sweep:
     """How many experts there are at least, where the demonstrations do not declare it."""
     folder: Path = Path("runs/sweep")
     """Where everything is written."""
-    learner: Literal["cql", "bcq", "bc", "double-dqn"] = "cql"
-    """How to learn from transitions."""
-    hidden: tuple[int, ...] | None = None
-    """Sizes of the policy's hidden layers."""
-    reward_scale: float | None = None
-    """What rewards are multiplied by; choose it from what is public, never from the logs."""
-    observation_centre: tuple[float, ...] | None = None
-    """What is subtracted from observations, a number for each of theirs, before they are divided by
-    --observation-scale: public numbers, never from the logs."""
-    observation_scale: tuple[float, ...] | None = None
-    """What observations are divided by; see --observation-centre."""
     ledger: Path | None = None
     """With --select: the ledger of these experts; otherwise a research ledger is made."""
     accept: tuple[str, ...] = ()
@@ -146,11 +136,8 @@ class Sweep:
             delta=self.delta,
             settings=FitSettings(**asdict(self.settings)),
             learner=self.learner,
-            hidden_sizes=self.hidden,
-            reward_scale=self.reward_scale,
-            observation_centre=self.observation_centre,
-            observation_scale=self.observation_scale,
             can_query=experts is not None,
+            **self.learner_settings(),
         )
         return Asked(
             search=search,
