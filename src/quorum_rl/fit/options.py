@@ -1,6 +1,6 @@
 """What a fit is told, and its plan: the same in every process that takes part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -65,12 +65,21 @@ def settings_of(options: FitOptions) -> FitSettings:
     for unknown in options.keys() - FitOptions.__annotations__.keys():
         raise unknown_name("option of a fit", unknown, FitOptions.__annotations__)
     settings = options.get("settings") or FitSettings()
-    if settings.method == "non-private" and not options.get("diagnostics_not_private", False):
+    check_noisy([settings], options.get("diagnostics_not_private", False))
+    return settings
+
+
+def check_noisy(settings: Iterable[FitSettings], diagnostics_not_private: bool) -> None:
+    """Refuse settings without noise, unless somebody says that they are wanted.
+
+    Raises:
+        QuorumError: naming what to say.
+    """
+    if not diagnostics_not_private and any(one.method == "non-private" for one in settings):
         raise QuorumError(
             "the non-private method looks at the logs without noise: for synthetic experts say "
             "diagnostics_not_private=True (--diagnostics-not-private)."
         )
-    return settings
 
 
 def learner_of(options: FitOptions) -> Learner:

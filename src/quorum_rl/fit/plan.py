@@ -55,10 +55,8 @@ class FitPlan:
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _ = (
-            self.recipe,
-            self.private_learning_rate,
-        )  # refuses what training would refuse when the release is paid for
+        # Refuses what training would refuse when the release is paid for.
+        _ = self.recipe, self.private_learning_rate
 
     @property
     def events(self) -> tuple[Event, ...]:

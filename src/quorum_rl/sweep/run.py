@@ -14,7 +14,7 @@ from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.options import Report
+from quorum_rl.fit.options import Report, check_noisy
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, total_epsilon
@@ -137,7 +137,8 @@ def sweep(
         Interrupted: from `progress`; what programs have ended is kept.
     """
     trials = planned(asked.search.all(), asked.common, asked.log.declared)
-    _check_noisy(asked, trials)
+    settings = [trial.plan.settings for trial in trials if trial.plan is not None]
+    check_noisy(settings, asked.diagnostics_not_private or asked.select is not None)
     place = RunFolder(folder)
     winner = place.winner
     if (winner / "policy.safetensors").exists():
@@ -193,15 +194,6 @@ def _settle(place: RunFolder, asked: Sweep) -> None:
             place.write_json("config.json", wanted)
             return
     place.settle(wanted)
-
-
-def _check_noisy(asked: Sweep, trials: Sequence[Trial]) -> None:
-    methods = {trial.plan.settings.method for trial in trials if trial.plan is not None}
-    if "non-private" in methods and not (asked.diagnostics_not_private or asked.select):
-        raise QuorumError(
-            "the non-private method looks at the logs without noise: for synthetic experts say "
-            "diagnostics_not_private=True (--diagnostics-not-private)."
-        )
 
 
 def _for_all_together(asked: Sweep, trials: Sequence[Trial], select: Select) -> Sweep:
