@@ -39,8 +39,9 @@ from quorum_rl.experiments.results import Result  # noqa: E402
 from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
+from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
-from quorum_rl.learners import Learner, defaults, get_learner  # noqa: E402
+from quorum_rl.learners import Learner, defaults  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
@@ -201,7 +202,8 @@ def main() -> None:
     log, _ = acted(population, world, FLOOR, given.trajectories, seed=0)
     data = cut(expert_data(log), given.cut)
     data = data if given.keep is None else some_of_each(data, given.keep)
-    learner = get_learner(given.learner, hidden_sizes=tuple(given.hidden), **given.options)
+    hidden = tuple(given.hidden)
+    learner = learner_for(log.declared, given.learner, hidden_sizes=hidden, **given.options)
     tried = trials(given, data.expert_count)
     earned = returns(tried, learner, world, data, given)
     rows = [one.to_json() | {"returns": r.tolist()} for one, r in zip(tried, earned, strict=True)]

@@ -3,15 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from scipy.optimize import root
 
 from quorum_rl.cli import main
-from quorum_rl.envs.hiv import UNHEALTHY_START, Concentrations, Equations
+from quorum_rl.envs.hiv import Hiv
 from quorum_rl.experiments.paper import (
     EPSILONS,
     ablation_columns,
@@ -50,10 +48,11 @@ def planned(setting: PublishedSetting, steps: int | None = None) -> FitPlan:
         facts.horizon,
         p_min=P_MIN,
         minimum_experts=EXPERTS,
+        world=setting.world,
     )
     method = published_column(setting, steps)
     assert method.epsilon is not None
-    learner = learner_of(setting.world, setting.learner)
+    learner = learner_of(declared, setting.learner)
     return plan_fit(
         declared, learner, epsilon=method.epsilon, delta=DELTA, settings=method.settings
     )
@@ -183,22 +182,14 @@ def test_what_is_missing_is_named_in_one_sentence(
     assert "Traceback" not in error
 
 
-def test_hiv_is_standardised_by_the_two_states_that_last_without_drugs() -> None:
-    """Where patients start, and the healthy state of Adams et al. (2004), at -1 and 1."""
-    equations: Any = Equations.under(0.0, 0.0)  # type: ignore[arg-type]
-
-    def relative_change(logarithms: Any) -> Any:
-        return np.array(equations.derivative(Concentrations(*10.0**logarithms))) / 10.0**logarithms
-
-    states = UNHEALTHY_START, (967839.0, 621.0, 76.0, 6.0, 415.0, 353108.0)
-    cql, bcq = (learner_of("HIV", name) for name in ("CQL", "BCQ"))
+def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> None:
+    declared = Declared(4, 6, 50, p_min=P_MIN, minimum_experts=EXPERTS, world="HIV")
+    units = Hiv.units
+    cql, bcq = (learner_of(declared, name) for name in ("CQL", "BCQ"))
     assert isinstance(cql, Cql)
     assert isinstance(bcq, DoubleDqn)
     assert (cql.reward_scale, bcq.reward_scale, cql.alpha) == (1e-8, 1e-8, 0.1)
-    for state in states:
-        found = root(relative_change, np.log10(state))
-        assert found.success
-        lasting = found.x
-        np.testing.assert_allclose(lasting, np.log10(state), atol=0.01)
-        for learner in (cql, bcq):
-            np.testing.assert_allclose(np.abs(learner.standardised(lasting)), 1, atol=0.03)
+    assert cql.observation_centre == bcq.observation_centre == units.centre
+    assert cql.hidden_sizes == (512,)
+    raw = learner_of(declared, "CQL", raw=True, reward_scale=3.0)
+    assert raw == Cql(hidden_sizes=(512,), alpha=0.1, reward_scale=3.0)

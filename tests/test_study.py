@@ -1,6 +1,7 @@
 """Trainings that are one program do what each would do alone; what cannot be run is said."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -84,3 +85,26 @@ def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
     assert method is nothing
     assert "nothing can be released" in reason
     assert found.to_json()["infeasible"][0]["name"] == "nothing"
+
+
+def test_what_would_train_alike_is_trained_once(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release that does not pay is left out, and what is left is DP-SGD alone."""
+    trained, asked = Study.trained, []
+
+    def counted(self: Study, plans: Any, progress: Any = None) -> Any:
+        asked.append([plan.settings.clip_norm for plan in plans])
+        return trained(self, plans, progress)
+
+    monkeypatch.setattr(Study, "trained", counted)
+    unpaid = replace(PRIVATE, method="selective", least_released=10**9)
+    methods = [
+        Method(name="alone", settings=PRIVATE, epsilon=20.0),
+        Method(name="unpaid", settings=unpaid, epsilon=20.0),
+        Method(name="other", settings=replace(PRIVATE, clip_norm=0.3), epsilon=20.0),
+    ]
+    found = compared(study, LEARNER, methods, episodes=2)
+    assert asked == [[PRIVATE.clip_norm, 0.3]]
+    np.testing.assert_array_equal(found["alone"].returns, found["unpaid"].returns)
+    assert [one.method.name for one in found.outcomes] == ["alone", "unpaid", "other"]

@@ -107,6 +107,21 @@ class Blind(CartPole):
     spaces = replace(CartPole.spaces, observation_names=(), low=(), high=())
 
 
+@broken("units is 1, not a Units")
+class WrongUnits(CartPole):
+    units = 1  # type: ignore[assignment]
+
+
+@broken("give 4 finite numbers, one per observation name")
+class ShortUnits(CartPole):
+    units = replace(CartPole.units, scale=(1.0,))
+
+
+@broken("units.scale and units.reward_scale must be positive")
+class NoScale(CartPole):
+    units = replace(CartPole.units, scale=(1.0, 0.0, 1.0, 1.0))
+
+
 @broken("facts is None, not a Facts")
 class NoFacts(CartPole):
     facts = None  # type: ignore[assignment]

@@ -269,7 +269,7 @@ class Audit:
         from quorum_rl.audit import membership_game
         from quorum_rl.commands.expert_files import experts_from
         from quorum_rl.fit import FitSettings
-        from quorum_rl.learners import get_learner
+        from quorum_rl.fit.learner_choice import learner_for
         from quorum_rl.logs import open_demonstrations
 
         log = open_demonstrations(demonstrations)
@@ -289,7 +289,7 @@ class Audit:
             attacks = membership_game(
                 experts_from(experts, log),
                 log,
-                get_learner("cql"),
+                learner_for(log.declared, "cql"),
                 **budget,
                 settings=settings,
                 games=self.games,

@@ -160,7 +160,7 @@ class Demo:
     def _compare(self, demonstrations: "Demonstrations", experts: "LoggedExperts") -> "Comparison":
         from quorum_rl.envs import get_world
         from quorum_rl.experiments import compare
-        from quorum_rl.learners import get_learner
+        from quorum_rl.fit.learner_choice import learner_for
 
         console().print(f"4. The same with {SEEDS} seeds, and what it is measured against")
         with timed_bar(console(), "trainings") as update:
@@ -168,7 +168,7 @@ class Demo:
                 experts,
                 demonstrations,
                 get_world(WORLD),
-                get_learner("cql", hidden_sizes=HIDDEN),
+                learner_for(demonstrations.declared, "cql", hidden_sizes=HIDDEN),
                 _methods(),
                 delta=DELTA,
                 seeds=SEEDS,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
     from quorum_rl.fit import Fitted
     from quorum_rl.fit.options import FitOptions
-    from quorum_rl.learners import Learner
     from quorum_rl.logs import Demonstrations
 
 SETTINGS_IN_WORDS: Final = {
@@ -136,7 +135,8 @@ class _Training(LearnerFlags, ABC):
         """What is the same in all processes."""
         return {
             "minimum_experts": self.minimum_experts,
-            "learner": self._learner(),
+            "learner": self.learner,
+            "learner_settings": self.learner_settings(),
             "settings": settings,
             "accepted": self.accept,
             "seed": self.seed,
@@ -160,11 +160,6 @@ class _Training(LearnerFlags, ABC):
                 "progress": progress,
                 "command": as_toml([self._name], self),
             }
-
-    def _learner(self) -> "Learner":
-        from quorum_rl.learners import get_learner
-
-        return get_learner(self.learner, **self.learner_settings())
 
     def _show(self, made: "Fitted") -> None:
         certified = made.certificate

@@ -13,10 +13,12 @@ class LearnerFlags:
     hidden: tuple[int, ...] | None = None
     """Sizes of the policy's hidden layers."""
     reward_scale: float | None = None
-    """What rewards are multiplied by; choose it from what is public, never from the logs."""
+    """What rewards are multiplied by, where not by a world's units; choose it from what is public,
+    never from the logs."""
     observation_centre: tuple[float, ...] | None = None
     """What is subtracted from observations, a number for each of theirs, before they are divided by
-    --observation-scale: public numbers, never from the logs."""
+    --observation-scale: public numbers, never from the logs. Our own worlds have units, which are
+    taken unless given here; without numbers, observations stay as they are."""
     observation_scale: tuple[float, ...] | None = None
     """What observations are divided by; see --observation-centre."""
 

@@ -6,7 +6,8 @@ from quorum_rl.envs.params import checked, grid, with_params
 from quorum_rl.envs.reference import episode_returns, reference_policy
 from quorum_rl.envs.registry import get_world, world_names
 from quorum_rl.envs.rollout import Running, advance, roll_out, start, uniform_policy
-from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, World
+from quorum_rl.envs.units import measured_units, units_of
+from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, Units, World
 
 __all__ = [
     "AnyWorld",
@@ -14,6 +15,7 @@ __all__ = [
     "Running",
     "Spaces",
     "Step",
+    "Units",
     "World",
     "advance",
     "check_world",
@@ -23,11 +25,13 @@ __all__ = [
     "episode_returns",
     "get_world",
     "grid",
+    "measured_units",
     "reference_policy",
     "roll_out",
     "save_figure",
     "start",
     "uniform_policy",
+    "units_of",
     "with_params",
     "world_names",
 ]

@@ -17,7 +17,7 @@ import numpy as np
 
 from quorum_rl.envs.integrators import runge_kutta_4
 from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
 from quorum_rl.pytree import pytree
 
 GRAVITY: Final = 9.8
@@ -72,6 +72,10 @@ class Acrobot:
         "cross-entropy method: mean of 10,000 fresh episodes, standard error 0.13",
         demonstration_time_limit=200,
         evaluation_time_limit=200,
+    )
+    units: ClassVar[Units] = Units(
+        centre=(0.78, 0.0, 0.56, 0.0, 0.0, 0.0),
+        scale=(0.38, 0.50, 0.58, 0.60, 1.63, 2.46),
     )
 
     def default_params(self) -> AcrobotParams:

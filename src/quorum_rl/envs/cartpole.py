@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
 from quorum_rl.pytree import pytree
 
 POSITION_LIMIT: Final = 2.4  # metres to either side
@@ -60,6 +60,10 @@ class CartPole:
         "by hand reached it in each of 10,000 episodes",
         demonstration_time_limit=200,
         evaluation_time_limit=1000,
+    )
+    units: ClassVar[Units] = Units(
+        centre=(0.0, 0.0, 0.0, 0.0),
+        scale=(0.087, 0.38, 0.064, 0.57),
     )
 
     def default_params(self) -> CartPoleParams:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.envs.rollout import roll_out, start, uniform_policy
-from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, World
+from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, Units, World
 from quorum_rl.errors import QuorumError
 
 COPIES = 3
@@ -27,6 +27,7 @@ def check_world(world: AnyWorld) -> None:
     _check_equality(world)
     _check_spaces(world)
     _check_facts(world)
+    _check_units(world)
     _check_params(world)
     _check_settings(world)
     step = _compiled(world.step)
@@ -108,6 +109,22 @@ def _check_facts(world: AnyWorld) -> None:
             isinstance(value, int) and value >= 1,
             f"facts.{name} is {value!r}, give a whole number of steps",
         )
+
+
+def _check_units(world: AnyWorld) -> None:
+    units = getattr(world, "units", None)
+    if units is None:
+        return
+    _require(world, isinstance(units, Units), f"units is {units!r}, not a Units")
+    size = world.spaces.observation_size
+    for name, numbers in (("centre", units.centre), ("scale", units.scale)):
+        _require(
+            world,
+            len(numbers) == size and np.isfinite(numbers).all(),
+            f"units.{name} is {numbers}, give {size} finite numbers, one per observation name",
+        )
+    positive = min(*units.scale, units.reward_scale) > 0 and np.isfinite(units.reward_scale)
+    _require(world, positive, "units.scale and units.reward_scale must be positive numbers")
 
 
 def _check_params(world: AnyWorld) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from quorum_rl.envs.integrators import rodas_4
 from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
 from quorum_rl.pytree import pytree
 
 # Names follow the equations; per millilitre and day.
@@ -99,6 +99,11 @@ class Hiv:
         "nothing is random in the default world, so one episode is exact",
         demonstration_time_limit=50,
         evaluation_time_limit=50,
+    )
+    units: ClassVar[Units] = Units(
+        centre=(5.60, 2.13, 2.32, 1.10, 3.04, 2.92),
+        scale=(0.30, 0.81, 1.33, 0.74, 1.28, 1.70),
+        reward_scale=1e-8,  # of steps that pay up to hundreds of millions
     )
 
     def default_params(self) -> HivParams:

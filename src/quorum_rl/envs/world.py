@@ -71,6 +71,18 @@ class Facts:
         return (mean_return - self.random_return) / span
 
 
+@dataclass(frozen=True)
+class Units:
+    """What brings a world's numbers to about zero and size one, known without anybody's log.
+
+    A learner then sees (observation − centre) / scale, and rewards times `reward_scale`.
+    """
+
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    reward_scale: float = 1.0
+
+
 @runtime_checkable
 class World(Protocol[StateT, ParamsT]):
     """The protocol. `step` and `reset` must be pure: they are traced by `jit`, `vmap` and `scan`.
@@ -80,7 +92,8 @@ class World(Protocol[StateT, ParamsT]):
     keys, which no file can keep.
 
     A world may have an attribute `copies_at_once`: on a CPU, roll-outs step no more copies than
-    that at a time, which is faster where more would not stay in the processor's cache.
+    that at a time, which is faster where more would not stay in the processor's cache. And it may
+    have `units`, which is what learners use unless they are told otherwise.
     """
 
     def __hash__(self) -> int:

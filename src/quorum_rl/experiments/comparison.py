@@ -175,7 +175,9 @@ def compared(
             plans[method] = plan
         except QuorumError as error:
             infeasible.append(Infeasible(method, str(error)))
-    policies = study.trained(list(plans.values()), progress)
+    once = {_training_of(plan): plan for plan in plans.values()}
+    trained = dict(zip(once, study.trained(list(once.values()), progress), strict=True))
+    policies = [trained[_training_of(plan)] for plan in plans.values()]
     learners = [plan.learner for plan in plans.values()]
     outcomes = [
         Outcome(method, plan, returns, scores, study.released_by(plan))
@@ -186,6 +188,15 @@ def compared(
     return Comparison(
         study.world, study.log.expert_count, study.delta, tuple(outcomes), tuple(infeasible)
     )
+
+
+def _training_of(plan: FitPlan) -> str:
+    """Equal for plans that train alike, such as with and without a release that does not pay."""
+    chosen = plan.settings
+    free = chosen.method == "non-private"
+    rates = chosen.learning_rate, plan.private_learning_rate, plan.rates_end(1)
+    steps = plan.private, plan.private_steps, plan.plain_steps
+    return repr((plan.recipe, chosen.mode, free, rates, steps, plan.release))
 
 
 def _own(learner: Learner, method: Method) -> Learner:

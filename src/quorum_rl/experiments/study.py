@@ -29,13 +29,16 @@ from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release
 from quorum_rl.training.expert_data import ExpertData, expert_data
-from quorum_rl.training.loop import Standing, begin, result_of, train
+from quorum_rl.training.loop import STEPS_AT_ONCE, Standing, begin, result_of, train
 from quorum_rl.training.recipe import Run
 from quorum_rl.training.schedule import shuffled_schedule
 from quorum_rl.types import Released, Transition
 
 EVALUATION_SEED: Final = 0
 SCHEDULE_SEED: Final = 0
+# On a GPU a step of few small runs is over before the host has looked at the chunk before.
+LONG_TRAINING: Final = 100_000
+LONG_CHUNK: Final = 2000
 
 Progress = Callable[[int, int], None]
 """Told how much is done, usually steps of all trainings, and how much there is."""
@@ -169,6 +172,7 @@ class Study:
             private=self._private(shared),
             plain=plain,
             after_chunk=after_chunk,
+            steps_at_once=LONG_CHUNK if len(schedule) >= LONG_TRAINING else STEPS_AT_ONCE,
         )
         return kept
 

@@ -1,6 +1,6 @@
 """What a fit is told, and its plan: the same in every process that takes part."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -10,10 +10,11 @@ import numpy as np
 from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.fit.learner_choice import learner_for
 from quorum_rl.fit.plan import FitPlan, plan_fit
 from quorum_rl.fit.settings import FitSettings
-from quorum_rl.learners import Learner, get_learner
-from quorum_rl.logs import Demonstrations
+from quorum_rl.learners import Learner
+from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.privacy import event_to_json
 from quorum_rl.release import experts_who_acted
 
@@ -28,6 +29,7 @@ class FitOptions(TypedDict, total=False):
 
     minimum_experts: int | None
     learner: str | Learner
+    learner_settings: Mapping[str, Any]
     settings: FitSettings | None
     folder: str | Path
     accepted: Sequence[str]
@@ -52,7 +54,7 @@ def planned(
         experts = experts_who_acted(experts, demonstrations)
     plan = plan_fit(
         demonstrations.declared,
-        learner_of(options),
+        learner_of(options, demonstrations.declared),
         epsilon=epsilon,
         delta=delta,
         settings=settings,
@@ -82,9 +84,16 @@ def check_noisy(settings: Iterable[FitSettings], diagnostics_not_private: bool) 
         )
 
 
-def learner_of(options: FitOptions) -> Learner:
-    learner = options.get("learner", "cql")
-    return get_learner(learner) if isinstance(learner, str) else learner
+def learner_of(options: FitOptions, declared: Declared) -> Learner:
+    learner, settings = options.get("learner", "cql"), options.get("learner_settings", {})
+    if isinstance(learner, str):
+        return learner_for(declared, learner, **settings)
+    if settings:
+        raise QuorumError(
+            f"learner_settings are for a learner by name, and the learner is {learner!r}: leave "
+            "them out."
+        )
+    return learner
 
 
 def said_by_all(

@@ -15,7 +15,7 @@ from quorum_rl.fit.stages import (
     steps_and_noise,
     useful_release,
 )
-from quorum_rl.learners import Learner
+from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for
@@ -140,7 +140,22 @@ class FitPlan:
                 f"{self.private_learning_rate:.2g}"
             )
         lines.append(f"steps without noise: {self.plain_steps}")
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *_units_in_words(self.learner), *self.notes])
+
+
+def _units_in_words(learner: Learner) -> list[str]:
+    """What a learner makes of numbers before it sees them, which may be by default."""
+    said = []
+    if isinstance(learner, DenseLearner) and learner.observation_centre:
+        centre, scale = (
+            " ".join(f"{one:g}" for one in each)
+            for each in (learner.observation_centre, learner.observation_scale)
+        )
+        said.append(f"observations are seen less ({centre}) and divided by ({scale})")
+    reward_scale = getattr(learner, "reward_scale", 1.0)
+    if reward_scale != 1:
+        said.append(f"rewards are multiplied by {reward_scale:g}")
+    return said
 
 
 def plan_fit(

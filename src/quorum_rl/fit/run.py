@@ -94,11 +94,11 @@ def fit(
     again. If it was interrupted while releasing, what that would have released is lost.
 
     Options: `minimum_experts` declares how many experts there are at least, where the
-    demonstrations do not; `learner` ("cql") and `settings` say how to learn; `accepted` names the
-    assumptions that you answer for (`budget.ASSUMPTIONS`); a `seed` is for reproduction and marks
-    the certificate; `diagnostics_not_private` allows the non-private method. `report` and
-    `progress` (steps done, of how many; true to stop) hear nothing private. `command` is kept as
-    config.toml.
+    demonstrations do not; `learner` ("cql") and `settings` say how to learn, and a learner by name
+    has `learner_settings` (see `learner_for`); `accepted` names the assumptions that you answer for
+    (`budget.ASSUMPTIONS`); a `seed` is for reproduction and marks the certificate;
+    `diagnostics_not_private` allows the non-private method. `report` and `progress` (steps done, of
+    how many; true to stop) hear nothing private. `command` is kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
     have at least the declared number, the policy, the released prefixes and every intermediate
@@ -152,7 +152,7 @@ def fit_after_release(
     earlier = earlier_release(released, demonstrations, budget)
     plan = plan_training(
         demonstrations.declared,
-        learner_of(options),
+        learner_of(options, demonstrations.declared),
         ReleasePlan(earlier.event, epsilon, delta, settings.agreement),
         epsilon=epsilon,
         delta=delta,

@@ -13,7 +13,7 @@ from quorum_rl.learners.losses import (
     of_action,
 )
 from quorum_rl.learners.networks import LayerTrace, apply_network, gradient_of
-from quorum_rl.learners.registry import get_learner, learner_names
+from quorum_rl.learners.registry import get_learner, hyper_parameters, learner_names
 
 __all__ = [
     "Bc",
@@ -32,6 +32,7 @@ __all__ = [
     "get_learner",
     "gradient_of",
     "huber",
+    "hyper_parameters",
     "learner_names",
     "negative_log_likelihood",
     "of_action",

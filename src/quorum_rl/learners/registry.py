@@ -17,16 +17,25 @@ def learner_names() -> tuple[str, ...]:
     return tuple(LEARNERS)
 
 
-def get_learner(name: str, **hyper_parameters: Any) -> DenseLearner:
+def hyper_parameters(name: str) -> tuple[str, ...]:
+    """What may be chosen about the learner called `name`.
+
+    Raises:
+        QuorumError: if there is no such learner.
+    """
+    if name not in LEARNERS:
+        raise unknown_name("learner", name, LEARNERS)
+    return tuple(LEARNERS[name].__dataclass_fields__)
+
+
+def get_learner(name: str, **given: Any) -> DenseLearner:
     """The learner called `name`, with its defaults except where told otherwise.
 
     Raises:
         QuorumError: if there is no such learner or hyper-parameter, or one is out of its range.
     """
-    if name not in LEARNERS:
-        raise unknown_name("learner", name, LEARNERS)
-    kind = LEARNERS[name]
-    for given in hyper_parameters:
-        if given not in kind.__dataclass_fields__:
-            raise unknown_name(f"hyper-parameter of {name}", given, kind.__dataclass_fields__)
-    return kind(**hyper_parameters)
+    known = hyper_parameters(name)
+    for one in given:
+        if one not in known:
+            raise unknown_name(f"hyper-parameter of {name}", one, known)
+    return LEARNERS[name](**given)

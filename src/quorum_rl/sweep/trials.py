@@ -9,8 +9,9 @@ from typing import Any, Final
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import togetherness
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.fit.learner_choice import learner_for
 from quorum_rl.fit.stages import private_step
-from quorum_rl.learners import DenseLearner, get_learner
+from quorum_rl.learners import DenseLearner
 from quorum_rl.logs import Declared
 from quorum_rl.sweep.space import Choices, named_settings
 
@@ -43,14 +44,15 @@ class Common:
     can_query: bool = True
     whole_epsilon: float | None = None  # about what all trials cost together, where they do
 
-    def learner_of(self, choices: Choices) -> DenseLearner:
+    def learner_of(self, choices: Choices, declared: Declared) -> DenseLearner:
         given = {
             "hidden_sizes": self.hidden_sizes,
             "reward_scale": choices.get("reward_scale", self.reward_scale),
             "observation_centre": self.observation_centre,
             "observation_scale": self.observation_scale,
         }
-        return get_learner(
+        return learner_for(
+            declared,
             str(choices.get("learner", self.learner)),
             **{name: value for name, value in given.items() if value is not None},
         )
@@ -65,7 +67,7 @@ class Common:
         usual = FitSettings()
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
         epsilon = float(choices.get("epsilon", self.epsilon))
-        learner: Any = self.learner_of(choices)  # frozen, as all that are named
+        learner: Any = self.learner_of(choices, declared)  # frozen, as all that are named
         learner.check_observation_size(declared.observation_size)
         made = _calibrated(
             _Declared(declared),

@@ -34,7 +34,7 @@ from quorum_rl.envs.lunar_lander.impacts import impacted
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, HingeImpulse
 from quorum_rl.envs.lunar_lander.solver import NO_TOUCHES, Lander, Leg, Passes, collided, solved
 from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
 from quorum_rl.pytree import pytree
 
 STEPS_PER_SECOND: Final = 50
@@ -94,6 +94,11 @@ class LunarLander:
         "million steps each: mean of 5,000 episodes, standard error 0.4",
         demonstration_time_limit=1000,
         evaluation_time_limit=1000,
+    )
+    units: ClassVar[Units] = Units(
+        centre=(0.0, 0.75, 0.0, -0.50, 0.0, 0.0, 0.14, 0.14),
+        scale=(0.22, 0.54, 0.47, 0.42, 0.37, 0.30, 0.35, 0.35),
+        reward_scale=0.1,  # of landings that pay a hundred
     )
 
     def default_params(self) -> LunarLanderParams:

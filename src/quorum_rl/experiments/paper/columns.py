@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from quorum_rl.experiments.comparison import Method
 from quorum_rl.fit import FitSettings
-from quorum_rl.learners import Learner, get_learner
+from quorum_rl.fit.learner_choice import learner_for
+from quorum_rl.learners import Learner
 from quorum_rl.learners.defaults import HIDDEN_SIZES
+from quorum_rl.logs import Declared
 from quorum_rl.privacy.published import published_steps
 from quorum_rl.privacy.published_settings import BEST_SETTINGS, EXPERTS, PublishedSetting
 
@@ -26,23 +28,8 @@ RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
 )
 
-# Steps of HIV pay up to hundreds of millions, and a learner's loss is linear from one on. With
-# rewards of this size CQL's usual weight of likelihood, 1, outweighs values.
-REWARD_SCALES: Final = {"HIV": 1e-8}
+# With HIV's rewards in its units, CQL's usual weight of likelihood, 1, outweighs values.
 CQL_ALPHAS: Final = {"HIV": 0.1}
-
-# HIV shows logarithms that lie far from 0: the second moments of what small experts saw, with a
-# bias beside, have a condition number of 5e5. Without drugs the equations have two states that last
-# (Adams et al. 2004): the unhealthy one in which patients start, and the healthy one that treatment
-# is for. Centre and scale put these at ±1, by the equations alone and no logs, and the condition
-# number is 4e3. With mean and deviation of what a random policy sees, no less public, it is 2e5,
-# because chance hardly ever trains an immune response.
-STANDARDISING: Final = {
-    "HIV": {
-        "observation_centre": (5.60, 1.75, 2.98, 1.22, 3.71, 3.46),
-        "observation_scale": (0.39, 1.05, 1.10, 0.44, 1.09, 2.08),
-    }
-}
 
 CLIP_NORM: Final = 1.0  # the paper's
 BOUND_STEPS: Final = 20_000  # of the bound without privacy
@@ -55,16 +42,19 @@ RELEASE_ONLY: Final = "release only"
 BOTH: Final = "both stages"
 
 
-def learner_of(world: str, name: str, reward_scale: float | None = None) -> Learner:
-    """A learner with the paper's network for a world, and numbers of a size that it can learn."""
-    chosen: dict[str, Any] = {
-        "hidden_sizes": (512,) if world == "HIV" else (256, 256),
-        "reward_scale": REWARD_SCALES.get(world, 1.0) if reward_scale is None else reward_scale,
-        **STANDARDISING.get(world, {}),
-    }
+def learner_of(
+    declared: Declared, name: str, *, reward_scale: float | None = None, raw: bool = False
+) -> Learner:
+    """A learner with the paper's network for a world, in the world's units unless `raw`."""
+    world = declared.world
+    chosen: dict[str, Any] = {"hidden_sizes": (512,) if world == "HIV" else (256, 256)}
+    if raw:
+        chosen |= {"observation_centre": (), "observation_scale": (), "reward_scale": 1.0}
+    if reward_scale is not None:
+        chosen["reward_scale"] = reward_scale
     if name.lower() == "cql" and world in CQL_ALPHAS:
         chosen["alpha"] = CQL_ALPHAS[world]
-    return get_learner(name.lower(), **chosen)
+    return learner_for(declared, name.lower(), **chosen)
 
 
 def main_columns(
@@ -135,7 +125,10 @@ def ablation_columns(
     ours = settings or FitSettings()
     for epsilon, share in product((5.0, 10.0), RELEASE_SHARES):
         chosen = replace(ours, release_share=share)
-        methods.append(Method(name=f"{share:g} for the release", settings=chosen, epsilon=epsilon))
+        name = f"{share:g} for the release"
+        methods.append(
+            Method(name=name, settings=chosen, epsilon=epsilon, hidden_sizes=HIDDEN_SIZES)
+        )
     return methods
 
 
