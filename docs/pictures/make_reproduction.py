@@ -5,36 +5,30 @@ Those of how the defaults were chosen are from results/tuning/*.json (`tuning_ta
 python docs/pictures/make_reproduction.py
 """
 
-import json
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import paper_tables
 import tuning_tables
-from rendering import DOCS, RESULTS, Sections, provenance, table, write
+from paper_tables import found, number
+from rendering import DOCS, Sections, provenance, table, write
 
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import as_fraction_of, summarise
 
 PAGE = "reproduction.md"
-WORLDS = ("CartPole", "Acrobot", "LunarLander", "HIV")
 STEPS = (1, 5, 10, 20, 40)
 INK, BAR, LINE = "#1f2933", "#0b6aa8", "#c9540d"
 
 
-def found(pattern: str) -> list[dict[str, Any]]:
-    """The results whose files match, in the order of the worlds."""
-    read = [json.loads(path.read_text()) for path in sorted((RESULTS / "paper").glob(pattern))]
-    return sorted(read, key=lambda one: WORLDS.index(one["world"]))
-
-
-def number(value: float) -> str:
-    return f"{value:.2e}" if abs(value) >= 1e5 else f"{value:.4g}".replace("-", "−")
+def populations() -> list[dict[str, Any]]:
+    return [one for one in found("experts") if one["stage"] == "experts"]
 
 
 def experts() -> str:
     rows = []
-    for one in found("*-experts.json"):
+    for one in populations():
         quantiles = one["return_quantiles"]
         shares = one["agreement"]["mean"]
         rows.append(
@@ -52,7 +46,7 @@ def experts() -> str:
 
 
 def comparisons() -> str:
-    return "\n\n".join(_comparison(one) for one in found("*-comparison.json"))
+    return "\n\n".join(_comparison(one) for one in found("*-comparison"))
 
 
 def _comparison(one: dict[str, Any]) -> str:
@@ -94,15 +88,15 @@ def _cell(methods: list[dict[str, Any]], bound: Any, name: str, epsilon: float) 
 def draw() -> None:
     """Histograms of the experts' returns, and how long they agree."""
     plt.rcParams["svg.hashsalt"] = "quorum"  # the same picture is the same file
-    populations = found("*-experts.json")
+    everyone = populations()
     figure, rows = plt.subplots(
-        len(populations),
+        len(everyone),
         2,
-        figsize=(8.4, 2.6 * len(populations)),
+        figsize=(8.4, 2.6 * len(everyone)),
         layout="constrained",
         squeeze=False,
     )
-    for (left, right), one in zip(rows, populations, strict=True):
+    for (left, right), one in zip(rows, everyone, strict=True):
         edges = one["histogram"]["edges"]
         left.stairs(one["histogram"]["counts"], edges, fill=True, color=BAR)
         left.set_title(f"{one['world']}: mean returns of {one['experts']} experts", color=INK)
@@ -118,7 +112,12 @@ def draw() -> None:
 
 SECTIONS: Sections = {
     "experts": experts,
+    "goals": paper_tables.goals,
     "comparisons": comparisons,
+    "published": paper_tables.published,
+    "counts": paper_tables.counts,
+    "ablation": paper_tables.ablation,
+    "seconds": paper_tables.seconds,
     "choices": tuning_tables.choices,
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
