@@ -167,6 +167,13 @@ def returns(
     return each.mean(1).reshape(len(tried), given.seeds)
 
 
+def options(text: str) -> dict[str, Any]:
+    """A learner's, as JSON. Empty observation_centre and observation_scale are for a raw world."""
+    return {
+        key: tuple(one) if isinstance(one, list) else one for key, one in json.loads(text).items()
+    }
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
@@ -175,7 +182,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", type=int, help="random transitions of each; otherwise all")
     parser.add_argument("--trajectories", type=int, default=20)
     parser.add_argument("--learner", default="cql")
-    parser.add_argument("--options", type=json.loads, default={}, help="the learner's, as JSON")
+    parser.add_argument("--options", type=options, default={}, help="the learner's, as JSON")
     parser.add_argument("--hidden", type=int, nargs="+", default=list(defaults.HIDDEN_SIZES))
     parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
     parser.add_argument("--sampling-rate", type=float, default=FitSettings.sampling_rate)

@@ -23,7 +23,7 @@ from quorum_rl.experiments.paper.population import some_of
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitPlan, plan_fit
-from quorum_rl.learners import Cql, DoubleDqn
+from quorum_rl.learners import Bcq, Cql
 from quorum_rl.logs import Declared
 from quorum_rl.privacy.published import published_release, published_steps
 from quorum_rl.privacy.published_settings import (
@@ -187,8 +187,9 @@ def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> N
     units = Hiv.units
     cql, bcq = (learner_of(declared, name) for name in ("CQL", "BCQ"))
     assert isinstance(cql, Cql)
-    assert isinstance(bcq, DoubleDqn)
-    assert (cql.reward_scale, bcq.reward_scale, cql.alpha) == (1e-8, 1e-8, 0.1)
+    assert isinstance(bcq, Bcq)
+    assert (cql.reward_scale, bcq.reward_scale) == (1e-8, 1e-8)
+    assert (cql.alpha, bcq.threshold) == (0.1, 0.1)  # half of its experts are stuck
     assert cql.observation_centre == bcq.observation_centre == units.centre
     assert cql.hidden_sizes == (512,)
     raw = learner_of(declared, "CQL", raw=True, reward_scale=3.0)
