@@ -1,65 +1,166 @@
-"""Draws result.svg, the README's picture of what privacy costs, from results/cartpole-utility.json.
+"""Draws result.svg, what privacy costs at full scale, and writes index.md's table beside it.
+
+Both are made from results/paper/*-comparison.json and *-published-*.json.
 
 python docs/pictures/make_result.py
 """
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
+from rendering import DOCS, RESULTS, Sections, table, write
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "results" / "cartpole-utility.json"
+from quorum_rl.evaluation import as_fraction_of, summarise
+
+PAGE = "index.md"
+PICTURE = DOCS / "pictures" / "result.svg"
+WORLDS, LEARNERS = ("CartPole", "Acrobot"), ("cql", "bcq")
+EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
+TABLED = (1.0, 5.0, 10.0)
+PUBLISHED = "as published"
 INK, FAINT = "#1f2933", "#7b8794"
+LIMITS = (-0.2, 1.55)  # of what is drawn; an arrow says where a bar goes on
+# Okabe and Ito's colours, which eyes of every kind tell apart, and a shape each for print in grey.
 METHODS = {
-    "selective": ("release, then training (ours)", "#0b6aa8", "o"),
-    "DP-SGD, 16 each": ("DP-SGD, mean of 16 transitions", "#7b4fa3", "s"),
-    "DP-SGD, 1 each": ("DP-SGD as published", "#c9540d", "^"),
+    PUBLISHED: ("as published: ε claimed, not guaranteed", "#4b5563", "D"),
+    "DP-SGD, one transition": ("DP-SGD, one transition", "#d55e00", "^"),
+    "DP-SGD, averaged": ("DP-SGD, averaged", "#009e73", "s"),
+    "both stages": ("both stages", "#0072b2", "o"),
 }
 
 
-def draw(axes: Any, experts: int, comparisons: list[dict[str, Any]]) -> None:
-    some = sorted(
-        (one for one in comparisons if one["experts"] == experts),
-        key=lambda one: one["methods"][0]["epsilon"] or 0,
-    )
-    bound = next(m for one in some for m in one["methods"] if m["name"] == "non-private")
-    axes.axhspan(*bound["interval"], color="#12805c", alpha=0.15, lw=0)
-    axes.axhline(bound["score"], color="#12805c", lw=1.5, label="no privacy")
+class Point(NamedTuple):
+    """What a method scores at an epsilon, as a fraction of training without privacy."""
+
+    epsilon: float
+    fraction: float
+    low: float
+    high: float
+
+
+class Panel(NamedTuple):
+    """One world and learner: the methods' points, and training without privacy itself."""
+
+    world: str
+    learner: str
+    bound_score: float
+    bound: Point
+    methods: dict[str, list[Point]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.world}, {self.learner.upper()}"
+
+
+def results(world: str, learner: str) -> list[dict[str, Any]]:
+    """The comparison's file, and then those of the published settings."""
+    folder, name = RESULTS / "paper", f"{world.lower()}-{learner}"
+    files = [folder / f"{name}-comparison.json", *folder.glob(f"{name}-published-*.json")]
+    return [json.loads(file.read_text()) for file in files]
+
+
+def panel(world: str, learner: str) -> Panel:
+    found = [method for one in results(world, learner) for method in one["methods"]]
+    bound = next(method for method in found if method["name"] == "non-private")
+
+    def point(method: dict[str, Any]) -> Point:
+        fraction = summarise(as_fraction_of(method["scores"], bound["scores"]))
+        spread = fraction.mean_interval
+        assert spread is not None, "one seed has no interval"
+        return Point(method["epsilon"] or 0.0, fraction.mean, spread.low, spread.high)
+
+    points = {
+        name: sorted(point(method) for method in found if method["name"] == name)
+        for name in METHODS
+    }
+    return Panel(world, learner, bound["score"], point(bound), points)
+
+
+def panels() -> list[Panel]:
+    return [panel(world, learner) for learner in LEARNERS for world in WORLDS]
+
+
+def described(shown: list[Panel]) -> str:
+    """What the picture shows, in words: it goes into the file, and tells when that is stale."""
+    lines = []
+    for one in shown:
+        lines.append(f"{one.name}, no privacy: {_said(one.bound)}")
+        for name, points in one.methods.items():
+            at = "; ".join(f"epsilon {point.epsilon:g} {_said(point)}" for point in points)
+            lines.append(f"{one.name}, {name}: {at}")
+    return "\n".join(lines)
+
+
+def _said(point: Point) -> str:
+    return f"{point.fraction:.3f} [{point.low:.3f}, {point.high:.3f}]"
+
+
+def draw(axes: Any, one: Panel) -> None:
+    axes.axhspan(one.bound.low, one.bound.high, color=FAINT, alpha=0.22, lw=0)
+    axes.axhline(1, color=INK, lw=1.2, label="no privacy")
     for shift, (name, (label, colour, marker)) in enumerate(METHODS.items()):
-        found = [m for one in some for m in one["methods"] if m["name"] == name]
-        places = [place + 0.12 * (shift - 1) for place in range(len(found))]
-        scores = [m["score"] for m in found]
-        errors = [
-            [m["score"] - m["interval"][0] for m in found],
-            [m["interval"][1] - m["score"] for m in found],
-        ]
+        points = one.methods[name]
+        claimed = name == PUBLISHED
+        places = [EPSILONS.index(p.epsilon) + 0.2 * (shift - 1.5) for p in points]
         axes.errorbar(
-            places, scores, errors, fmt=marker, color=colour, label=label, capsize=3, ms=6
+            places,
+            [p.fraction for p in points],
+            [[p.fraction - p.low for p in points], [p.high - p.fraction for p in points]],
+            fmt=marker,
+            color=colour,
+            label=label,
+            ms=5.5,
+            elinewidth=1.1 if claimed else 1.7,
+            markerfacecolor="white" if claimed else colour,
+            zorder=3,
         )
-        axes.set_xticks(range(len(found)), [f"{m['epsilon']:g}" for m in found])
-    axes.set_title(f"{experts} experts", fontsize=11, color=INK)
-    axes.set_xlabel("ε", color=INK)
-    axes.set_ylim(0, 1.05)
+        for place, point in zip(places, points, strict=True):
+            if point.low < LIMITS[0]:
+                axes.plot(place, LIMITS[0], "v", color=colour, ms=6, clip_on=False)
+            if point.high > LIMITS[1]:
+                axes.plot(place, LIMITS[1], "^", color=colour, ms=6, clip_on=False)
+    axes.set_title(one.name, fontsize=12, color=INK, pad=9)
+    axes.set_xticks(range(len(EPSILONS)), [f"{epsilon:g}" for epsilon in EPSILONS])
+    axes.set_ylim(*LIMITS)
+    axes.set_yticks([0, 0.5, 1, 1.5])
     axes.grid(axis="y", color=FAINT, alpha=0.25)
-    axes.tick_params(colors=INK)
+    axes.tick_params(colors=INK, labelsize=11, length=0)
     for side in axes.spines:
         axes.spines[side].set_visible(False)
 
 
-def main() -> None:
+def picture(shown: list[Panel]) -> None:
     plt.rcParams["svg.hashsalt"] = "quorum"  # the same picture is the same file
-    comparisons = json.loads(RESULTS.read_text())["comparisons"]
-    figure, both = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True, layout="constrained")
+    figure, rows = plt.subplots(
+        len(LEARNERS), len(WORLDS), figsize=(6, 6), sharex=True, sharey=True, layout="constrained"
+    )
     figure.patch.set_facecolor("white")
-    for axes, experts in zip(both, (1000, 3000), strict=True):
-        draw(axes, experts, comparisons)
-    both[0].set_ylabel("normalised return, 95% intervals", color=INK)
-    handles, labels = both[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
-    figure.savefig(HERE / "result.svg", metadata={"Date": None})
+    for axes, one in zip(rows.flat, shown, strict=True):
+        draw(axes, one)
+    figure.supxlabel("ε", color=INK, fontsize=12)
+    figure.supylabel("score as a fraction of no privacy", color=INK, fontsize=12)
+    handles, labels = rows[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, fontsize=11)
+    figure.savefig(PICTURE, metadata={"Date": None, "Description": described(shown)})
+
+
+def result() -> str:
+    """The table of index.md: fractions at some of the epsilons, and what they are fractions of."""
+    at = " / ".join(f"{epsilon:g}" for epsilon in TABLED)
+    rows = []
+    for one in panels():
+        cells = []
+        for points in one.methods.values():
+            known = {p.epsilon: f"{p.fraction:.2f}" for p in points}
+            cells.append(" / ".join(known.get(epsilon, "–") for epsilon in TABLED))
+        rows.append([one.name, *cells, f"{one.bound_score:.2f}"])
+    return table([f"ε = {at}", *METHODS, "no privacy: score"], rows)
+
+
+SECTIONS: Sections = {"result": result}
 
 
 if __name__ == "__main__":
-    main()
+    write(PAGE, SECTIONS)
+    picture(panels())

@@ -13,11 +13,11 @@ class Page:
 
     def __init__(self, script: str) -> None:
         with patch.object(sys, "path", [str(DOCS / "pictures"), *sys.path]):
-            self._script = importlib.import_module(script)
+            self.script = importlib.import_module(script)
             self._rendering = importlib.import_module("rendering")
-        self.text = (DOCS / self._script.PAGE).read_text(encoding="utf-8")
+        self.text = (DOCS / self.script.PAGE).read_text(encoding="utf-8")
 
     def rendered(self, text: str) -> str:
         """`text` with the sections that the script makes."""
-        made: str = self._rendering.rendered(text, self._script.SECTIONS)
+        made: str = self._rendering.rendered(text, self.script.SECTIONS)
         return made
