@@ -120,6 +120,7 @@ SECTIONS: Sections = {
     "experts": experts,
     "comparisons": comparisons,
     "choices": tuning_tables.choices,
+    "units": tuning_tables.units,
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
 }
