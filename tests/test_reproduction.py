@@ -1,10 +1,14 @@
 """The page on the reproduction says what the result files say."""
 
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 from docs_pages import Page
+
+from quorum_rl.envs import get_world, units_of
+from quorum_rl.fit.learner_choice import OBSERVED
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,3 +52,37 @@ def test_every_run_that_defaults_were_chosen_by_says_how_to_make_it_again() -> N
             assert {"round", "commit", "machine", "configuration"} <= program.keys()
             seeds = program["configuration"]["seeds"]
             assert all(len(row["returns"]) == seeds for row in program["rows"])
+
+
+def test_maps_that_were_tried_have_names_and_the_worlds_units_are_the_worlds() -> None:
+    for file in sorted((ROOT / "results" / "tuning").glob("*.json")):
+        facts = json.loads(file.read_text())
+        maps = facts.get("maps", {})
+        named = [one for roundings in maps.values() for one in roundings]
+        for program in facts["programs"]:
+            options = program["configuration"]["options"]
+            seen = {one: options[one] for one in OBSERVED if one in options}
+            assert not seen or named.count(seen) == 1
+        units = units_of(get_world(facts["world"]))
+        assert units is not None
+        for rounding in maps.get("in the world's units", []):
+            assert rounding["observation_centre"] == pytest.approx(units.centre, rel=0.1)
+            assert rounding["observation_scale"] == pytest.approx(units.scale, rel=0.1)
+
+
+@pytest.mark.usefixtures("page")  # which has imported the scripts of docs/pictures
+def test_runs_that_see_other_observations_are_compared_for_that_alone() -> None:
+    tables = importlib.import_module("tuning_tables")
+    for choice in tables.CHOICES:
+        both = [pair for other in choice.others for pair in tables.pairs(choice, other)]
+        assert both
+        for theirs, ours in both:
+            differ = {key for key in ours if ours[key] != theirs[key]}
+            allowed = {choice.key, "returns", "noise_multiplier", "rate"}
+            assert choice.key in differ
+            if choice == tables.UNITS:
+                assert differ <= allowed | {"round"}
+                assert theirs["rate"] == pytest.approx(ours["rate"], rel=0.02)
+            else:
+                assert differ <= allowed
+                assert (ours["observations"], ours["weight_decay"]) == ("raw", 0)

@@ -119,6 +119,7 @@ SECTIONS: Sections = {
     "ablation": paper_tables.ablation,
     "seconds": paper_tables.seconds,
     "choices": tuning_tables.choices,
+    "units": tuning_tables.units,
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
 }

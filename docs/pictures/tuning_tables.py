@@ -10,12 +10,17 @@ from typing import Any, Final
 
 from rendering import RESULTS, table
 
+from quorum_rl.envs import get_world, units_of
 from quorum_rl.fit import FitSettings
+from quorum_rl.fit.learner_choice import OBSERVED
 from quorum_rl.fit.stages import noise_of_mean, rate_for
 from quorum_rl.learners import defaults
 from quorum_rl.training.mechanism import PrivateStep
 
 Row = dict[str, Any]
+Maps = dict[str, list[Row]]
+RAW: Final = "raw"
+IN_UNITS: Final = "in the world's units"
 NEAR: Final = 2.0  # a rate is near the rule's if they differ by this factor at most
 
 
@@ -29,12 +34,14 @@ class Choice:
     ours: Any
 
 
+UNITS: Final = Choice("observations", "observations", (RAW,), IN_UNITS)
 CHOICES: Final = (
     Choice("networks", "hidden", ([256, 256], [32, 32]), list(defaults.HIDDEN_SIZES)),
     Choice("transitions per expert", "transitions", (16,), FitSettings.transitions_per_expert),
     Choice("clip norm", "clip_norm", (1.0, 0.3), FitSettings.clip_norm),
     Choice("private steps", "steps", (2000,), FitSettings.private_steps),
     Choice("averaging", "averaging", (0.999,), FitSettings.averaging),
+    UNITS,
 )
 
 
@@ -45,8 +52,18 @@ def measured() -> list[Row]:
         facts = json.loads(path.read_text())
         for program in facts["programs"]:
             which = {"world": facts["world"], "round": program["round"]}
-            rows += [which | program["configuration"] | row for row in program["rows"]]
+            settings = _observed(program["configuration"], facts.get("maps", {}))
+            rows += [which | settings | row for row in program["rows"]]
     return rows
+
+
+def _observed(configuration: Row, maps: Maps) -> Row:
+    """A configuration with its observation map by name, and apart from the learner's options."""
+    options = dict(configuration["options"])
+    seen = {one: options.pop(one) for one in OBSERVED if one in options}
+    names = [name for name, roundings in maps.items() if seen in roundings] if seen else [RAW]
+    apart = {"observations": names[0], "weight_decay": configuration.get("weight_decay", 0.0)}
+    return configuration | {"options": options} | apart
 
 
 def step_of(row: Row) -> PrivateStep:
@@ -70,8 +87,14 @@ def near_the_rule(row: Row) -> bool:
 
 
 def alike(row: Row, choice: Choice) -> str:
-    """All that a row is beside the choice. Rates of other numbers of steps fall with their root."""
+    """All that a row is beside the choice. Rates of other numbers of steps fall with their root.
+
+    Units came in a round of their own, in which the rule's rate has more digits.
+    """
     left_out = {choice.key, "returns", "noise_multiplier"}
+    if choice == UNITS:
+        left_out.add("round")
+        row = row | {"rate": f"{row['rate']:.2g}"}
     if choice.key == "steps":
         left_out.add("rate")
         row = row | {"carried": f"{row['rate'] * math.sqrt(row['steps']):.3g}"}
@@ -80,7 +103,9 @@ def alike(row: Row, choice: Choice) -> str:
 
 def pairs(choice: Choice, other: Any) -> list[tuple[Row, Row]]:
     """Runs that differ in this choice alone: the other's, and ours."""
-    near = [row for row in private() if near_the_rule(row)]
+    near = [row for row in private() if near_the_rule(row) and not row["weight_decay"]]
+    if choice != UNITS:  # the others were made before units
+        near = [row for row in near if row["observations"] == RAW]
     ours = {alike(row, choice): row for row in near if row[choice.key] == choice.ours}
     theirs = [row for row in near if row[choice.key] == other]
     both = [(row, ours[alike(row, choice)]) for row in theirs if alike(row, choice) in ours]
@@ -103,6 +128,8 @@ def by_seed(returns: list[float]) -> str:
 
 
 def shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else f"{value:g}"
 
 
@@ -110,7 +137,14 @@ def choices() -> str:
     """What each choice earned over another, over runs that differ in nothing else."""
     lines = [line for choice in CHOICES for other in choice.others for line in _over(choice, other)]
     head = ["choice", "world, learner, ε", "pairs of runs", "better", "before", "after"]
-    return table(head, lines, words=2)
+    return f"{table(head, lines, words=2)}\n\n{_how_many()}"
+
+
+def _how_many() -> str:
+    """How many settings were looked at, in words."""
+    worlds = [row["world"] for row in measured()]
+    each = ", ".join(f"{worlds.count(world)} on {world}" for world in dict.fromkeys(worlds))
+    return f"In all {len(worlds)} settings were run: {each}."
 
 
 def _over(choice: Choice, other: Any) -> list[list[str]]:
@@ -130,35 +164,92 @@ def _over(choice: Choice, other: Any) -> list[list[str]]:
 
 
 def chosen_settings() -> str:
-    """The last round on LunarLander: rates of the rule, by seed; and the bound of each learner."""
-    rows = [row for row in private() if row["world"] == "LunarLander" and row["round"] == 4]
+    """LunarLander at the rule's rates, by seed, the last round before units and then with them.
+
+    And the bound of each learner.
+    """
+    here = [row for row in private() if row["world"] == "LunarLander"]
+    rows = [row for row in here if row["round"] == 4]
+    rows += [ours for _, ours in pairs(UNITS, RAW) if ours in here and _is_chosen(ours)]
     epsilons = sorted({row["epsilon"] for row in rows})
-    lines: dict[str, list[str]] = {}
-    for row in sorted(rows, key=lambda row: row["epsilon"]):
+    lines: dict[str, dict[float, str]] = {}
+    for row in rows:
         slow = (
             f", averaging {row['averaging']:g}" if row["averaging"] != FitSettings.averaging else ""
         )
-        name = f"{row['learner'].upper()}, {row['steps']} steps{slow}"
-        lines.setdefault(name, []).append(by_seed(row["returns"]))
+        seen = "" if row["observations"] == RAW else f", {row['observations']}"
+        name = f"{row['learner'].upper()}, {row['steps']} steps{slow}{seen}"
+        lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
     bounds = [row for row in measured() if row["without_privacy"] and row["world"] == "LunarLander"]
     said = "; ".join(
         f"{row['learner'].upper()} at {row['rate']:g} {by_seed(row['returns'])}" for row in bounds
     )
     made = table(
         ["LunarLander, return (by seed)", *(f"ε = {epsilon:g}" for epsilon in epsilons)],
-        [[name, *cells] for name, cells in lines.items()],
+        [[name, *(earned.get(e, "not run") for e in epsilons)] for name, earned in lines.items()],
     )
     steps, hidden = bounds[0]["steps"], shown(bounds[0]["hidden"])
     return f"{made}\n\nWithout privacy, {steps} steps, networks {hidden}: {said}."
 
 
+def _is_chosen(row: Row) -> bool:
+    """Whether all numbers of a row that was run in units are today's defaults."""
+    return all(row[choice.key] == choice.ours for choice in CHOICES)
+
+
+def units() -> str:
+    """Every run of the round in which observation maps were tried, and what it is beside."""
+    before = [theirs for theirs, _ in pairs(UNITS, RAW) if theirs["round"] != "units"]
+    rows = before + [row for row in private() if row["round"] == "units"]
+    groups: dict[tuple[str, str], list[list[str]]] = {}
+    for row in sorted(rows, key=_world_and_size):
+        place = f"{row['world']}, {row['learner'].upper()}, {row['epsilon']:g}"
+        numbers = f"{row['experts']}, {row['steps']}, {row['transitions']}"
+        found = [row["observations"], _beside(row), by_seed(row["returns"])]
+        groups.setdefault((place, numbers), []).append(found)
+    lines = []
+    for head, all_found in groups.items():
+        usual_first = sorted(all_found, key=lambda line: line[1] != "")
+        heads = [head] + [("", "")] * (len(all_found) - 1)
+        lines += [[*one, *line] for one, line in zip(heads, usual_first, strict=True)]
+    names = ["world, learner, ε", "experts, steps, transitions", "observations"]
+    return table([*names, "other than usual", "return (by seed)"], lines, words=4)
+
+
+def _world_and_size(row: Row) -> tuple[bool, int, int, float, int]:
+    """LunarLander before CartPole, CQL first, many transitions before few; raw, then in units."""
+    learner = ("cql", "bcq", "bc").index(row["learner"])
+    seen = [RAW, IN_UNITS, row["observations"]].index(row["observations"])
+    return row["world"] != "LunarLander", learner, -row["transitions"], row["epsilon"], seen
+
+
+def _beside(row: Row) -> str:
+    """What a row has that is neither the default nor said in the table's other columns."""
+    units_here = units_of(get_world(row["world"]))
+    assert units_here is not None
+    said = [
+        f"{name.replace('_', ' ')} {value:g}"
+        for name, value in row["options"].items()
+        if (name, value) != ("reward_scale", units_here.reward_scale)
+    ]
+    times = row["rate"] / rate_for(step_of(row), row["steps"])
+    if f"{times:.1g}" != "1":
+        said.append(f"{times:.1g} times the rule's rate")
+    if row["hidden"] != list(defaults.HIDDEN_SIZES):
+        said.append(f"networks {shown(row['hidden'])}")
+    if row["weight_decay"]:
+        said.append(f"weight decay {row['weight_decay']:g}")
+    return ", ".join(said)
+
+
 def rates() -> str:
-    """What several rates earned beside the one that the rule gives."""
+    """What several rates earned beside the one that the rule gives, with raw observations."""
     groups: dict[str, list[Row]] = {}
     for row in private():
+        seen = (row["observations"], row["weight_decay"]) == (RAW, 0)
         kept = (row["learner"], row["hidden"], row["averaging"]) == ("cql", [64, 64], 0.995)
         numbers = (row["transitions"], row["clip_norm"])
-        if kept and row["steps"] == 8000 and numbers in ((16, 1.0), (64, 0.1)):
+        if seen and kept and row["steps"] == 8000 and numbers in ((16, 1.0), (64, 0.1)):
             same = f"{row['world']}, {row['experts']}, {row['epsilon']:g}"
             groups.setdefault(f"{same}; {numbers[0]}, {numbers[1]:g}", []).append(row)
     lines = []
