@@ -225,12 +225,10 @@ def _world_and_size(row: Row) -> tuple[bool, int, int, float, int]:
 
 def _beside(row: Row) -> str:
     """What a row has that is neither the default nor said in the table's other columns."""
-    units_here = units_of(get_world(row["world"]))
-    assert units_here is not None
     said = [
         f"{name.replace('_', ' ')} {value:g}"
         for name, value in row["options"].items()
-        if (name, value) != ("reward_scale", units_here.reward_scale)
+        if (name, value) != ("reward_scale", units_reward(row["world"]))
     ]
     times = row["rate"] / rate_for(step_of(row), row["steps"])
     if f"{times:.1g}" != "1":
@@ -240,6 +238,32 @@ def _beside(row: Row) -> str:
     if row["weight_decay"]:
         said.append(f"weight decay {row['weight_decay']:g}")
     return ", ".join(said)
+
+
+def hiv() -> str:
+    """What HIV's learners earned with their own settings, with noise and without."""
+    lines: dict[str, dict[float | None, str]] = {}
+    for row in (one for one in measured() if one["world"] == "HIV"):
+        options = {k: v for k, v in row["options"].items() if v != units_reward("HIV")}
+        said = [
+            row["learner"].upper(),
+            *(f"{k.replace('_', ' ')} {v:g}" for k, v in options.items()),
+        ]
+        if row["hidden"] != list(defaults.HIDDEN_SIZES):
+            said.append(f"networks {shown(row['hidden'])}, clip norm {row['clip_norm']:g}")
+        if row["without_privacy"] and row["steps"] != FitSettings.private_steps:
+            said.append(f"{row['steps']} steps")
+        each = " ".join(f"{one:.2g}" for one in row["returns"])
+        lines.setdefault(", ".join(said), {})[row["epsilon"]] = each
+    epsilons = (None, 5.0, 2.5, 1.0)
+    head = ["HIV, returns by seed", "without noise", *(f"ε = {one:g}" for one in epsilons if one)]
+    return table(head, [[name, *(got.get(e, "") for e in epsilons)] for name, got in lines.items()])
+
+
+def units_reward(world: str) -> float:
+    stated = units_of(get_world(world))
+    assert stated is not None
+    return stated.reward_scale
 
 
 def rates() -> str:
