@@ -55,7 +55,7 @@ def test_the_demo_ends_in_a_table_and_a_report_and_can_be_repeated(
         said = capsys.readouterr().out
         found.append(json.loads((tmp_path / "cartpole" / "comparison.json").read_text()))
         names = [method["name"] for method in found[-1]["methods"]]
-        assert names == ["selective", "DP-SGD, averaged", "DP-SGD, as published", "non-private"]
+        assert names == ["selective", "DP-SGD, averaged", "DP-SGD, one transition", "non-private"]
         assert all(name in said for name in names)
         report = tmp_path / "cartpole" / "report.html"
         assert report.name in said

@@ -58,7 +58,7 @@ class Demo:
         comparison = self._compare(demonstrations, experts)
         console().print(_table(comparison))
         console().print(
-            "DP-SGD clips the mean gradient of 64 transitions of an expert, or of one as published."
+            "DP-SGD clips the mean gradient of 64 transitions of an expert, or that of one."
         )
         report = self._report(comparison)
         console().print(f"{time.monotonic() - begun:.0f} seconds in all. The report: {report}")
@@ -194,7 +194,7 @@ def _methods() -> "list[Method]":
         Method(name="selective", settings=FitSettings(**SETTINGS), epsilon=EPSILON),
         Method(name="DP-SGD, averaged", settings=private, epsilon=EPSILON),
         Method(
-            name="DP-SGD, as published",
+            name="DP-SGD, one transition",
             settings=replace(private, transitions_per_expert=1, clip_norm=1.0),
             epsilon=EPSILON,
         ),
