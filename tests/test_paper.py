@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.cli import main
+from quorum_rl.commands.paper import Paper
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.experiments.paper import (
     EPSILONS,
@@ -168,6 +169,7 @@ def test_a_stage_writes_what_it_found_and_how(
         (["CartPole", "--stage", "demonstrations"], "run --stage experts"),
         (["CartPole", "--stage", "comparison"], "run --stage demonstrations"),
         (["CartPole", "--seeds", "0"], "give at least 1"),
+        (["CartPole", "--learners", "--seeds", "1"], "--learners is empty"),
     ],
 )
 def test_what_is_missing_is_named_in_one_sentence(
@@ -180,6 +182,33 @@ def test_what_is_missing_is_named_in_one_sentence(
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+def test_a_published_stage_names_the_settings_there_are(
+    population: Population, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "work" / "cartpole"
+    home.mkdir(parents=True)
+    save_population(replace(population, origin={"world": "CartPole"}), home / "experts.safetensors")
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    main(["paper", "CartPole", "--stage", "demonstrations", *folders])
+    with pytest.raises(SystemExit) as stopped:
+        main(["paper", "CartPole", "--stage", "published", "--epsilons", "3", *folders])
+    assert stopped.value.code == 2
+    assert "the paper has settings at [5, 7.5, 10]: give one" in capsys.readouterr().err
+
+
+def test_a_result_of_other_numbers_does_not_replace_the_usual_one() -> None:
+    usual = Paper("CartPole")
+    names = {
+        usual._other_than_usual,
+        replace(usual, raw=True)._other_than_usual,
+        replace(usual, steps=20)._other_than_usual,
+        replace(usual, reward_scale=0.5)._other_than_usual,
+        replace(usual, raw=True, steps=20)._other_than_usual,
+    }
+    assert len(names) == 5
+    assert usual._other_than_usual == ""
 
 
 def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> None:

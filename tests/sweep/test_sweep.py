@@ -14,6 +14,7 @@ from sweeps import CLIPS, PRIVATE, asked, spreading, swept, untrained
 
 from quorum_rl.budget import Budget, SeededEntropy, read_ledger
 from quorum_rl.budget.checked import check_certificate
+from quorum_rl.envs import Units
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent, total_epsilon
@@ -92,6 +93,18 @@ def test_another_sweep_cannot_go_on_in_the_folder_of_an_interrupted_one(tmp_path
         swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))
     with pytest.raises(QuorumError, match=r"was begun with episodes = 100, not 7"):
         swept(asked(together=1, episodes=7), tmp_path / "sweep")
+
+
+def test_a_sweep_does_not_go_on_where_the_worlds_units_have_become_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in another version: trials that see numbers differently are not one search."""
+    with pytest.raises(Interrupted):
+        swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))
+    units = Units(centre=(0.0,), scale=(2.0,))
+    monkeypatch.setattr("quorum_rl.fit.learner_choice._units_of", lambda _: units)
+    with pytest.raises(QuorumError, match=r"was begun with learner = .*observation_scale=\(\)"):
+        swept(asked(together=1), tmp_path / "sweep")
 
 
 def test_with_public_scores_every_trial_is_charged(tmp_path: Path) -> None:

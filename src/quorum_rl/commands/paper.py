@@ -60,8 +60,8 @@ class Paper:
     learners: tuple[Literal["cql", "bcq"], ...] = ("cql", "bcq")
     """Who learns."""
     epsilons: tuple[float, ...] = (1.0, 2.5, 5.0, 7.5, 10.0)
-    """At which epsilon methods are compared, as far as the paper has a best setting there; delta is
-    1 / experts."""
+    """At which epsilon our method and DP-SGD are compared, and which of the paper's best settings
+    are trained in published; delta is 1 / experts."""
     seeds: int = 3
     """How many trainings of each method."""
     first_seed: int = 0
@@ -86,6 +86,9 @@ class Paper:
     def run(self) -> None:
         check_seed(self.first_seed)
         check_seed(self.expert_seed)
+        for name in ("learners", "epsilons"):
+            if not getattr(self, name):
+                raise QuorumError(f"--{name} is empty: give at least one, or leave it out.")
         for name in ("seeds", "episodes", "bound_steps"):
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
@@ -121,6 +124,14 @@ class Paper:
 
         chosen = {"preset": self.preset, "expert_seed": self.expert_seed} | configuration
         return Result(self.world, stage, chosen, self.commit)
+
+    @property
+    def _other_than_usual(self) -> str:
+        """What tells a result from the usual one of its stage, which it must not replace."""
+        marks = ["raw"] if self.raw else []
+        marks += [] if self.steps is None else [f"{self.steps}-steps"]
+        marks += [] if self.reward_scale is None else [f"rewards-{self.reward_scale:g}"]
+        return "".join(f"-{mark}" for mark in marks)
 
     def _experts(self) -> None:
         from quorum_rl.commands.experts import Train
@@ -215,14 +226,19 @@ class Paper:
         from quorum_rl.experiments.paper import best_settings, published_column
 
         study = self._study()
-        asked = [setting for name in self.learners for setting in best_settings(self.world, name)]
+        best = [setting for name in self.learners for setting in best_settings(self.world, name)]
+        there = {one.epsilon for one in best}
+        if not there & set(self.epsilons):
+            raise QuorumError(
+                f"--epsilons is {self.epsilons}, and the paper has settings at {sorted(there)}: "
+                "give one of those."
+            )
         # A file for each: their trainings are long, and may be in processes of their own.
-        for epsilon in sorted({one.epsilon for one in asked} & set(self.epsilons)):
+        for epsilon in sorted(there & set(self.epsilons)):
 
             def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
-                best = best_settings(self.world, learner)
-                mine = [setting for setting in best if setting.epsilon == epsilon]
-                return [published_column(setting, self.steps) for setting in mine]
+                mine = best_settings(self.world, learner)
+                return [published_column(one, self.steps) for one in mine if one.epsilon == epsilon]
 
             self._compared(f"published-{epsilon:g}", study, methods, steps=self.steps)
 
@@ -262,7 +278,7 @@ class Paper:
                 study.log.declared, name, reward_scale=self.reward_scale, raw=self.raw
             )
             result = self._result(
-                f"{name}-{stage}",
+                f"{name}-{stage}{self._other_than_usual}",
                 learner=name,
                 learner_settings=repr(learner),
                 seeds=list(study.seeds),

@@ -93,7 +93,8 @@ class World(Protocol[StateT, ParamsT]):
 
     A world may have an attribute `copies_at_once`: on a CPU, roll-outs step no more copies than
     that at a time, which is faster where more would not stay in the processor's cache. And it may
-    have `units`, which is what learners use unless they are told otherwise.
+    have `units`: learners by name use those of the worlds that come with Quorum, unless they are
+    told otherwise; the units of other worlds have to be given to them.
     """
 
     def __hash__(self) -> int:

@@ -9,7 +9,7 @@ from quorum_rl.logs import Declared
 OBSERVED = ("observation_centre", "observation_scale")
 
 
-def learner_for(declared: Declared, name: str, **asked: Any) -> DenseLearner:
+def learner_for(declared: Declared, name: str, /, **asked: Any) -> DenseLearner:
     """The learner called `name`, with hyper-parameters as `asked`.
 
     Where the logs declare a world that Quorum ships, the learner sees its numbers in the world's

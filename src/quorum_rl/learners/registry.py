@@ -1,5 +1,6 @@
 """The learners by name."""
 
+from dataclasses import fields
 from typing import Any
 
 from quorum_rl.errors import unknown_name
@@ -25,10 +26,10 @@ def hyper_parameters(name: str) -> tuple[str, ...]:
     """
     if name not in LEARNERS:
         raise unknown_name("learner", name, LEARNERS)
-    return tuple(LEARNERS[name].__dataclass_fields__)
+    return tuple(one.name for one in fields(LEARNERS[name]))
 
 
-def get_learner(name: str, **given: Any) -> DenseLearner:
+def get_learner(name: str, /, **given: Any) -> DenseLearner:
     """The learner called `name`, with its defaults except where told otherwise.
 
     Raises:

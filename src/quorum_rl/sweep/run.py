@@ -365,6 +365,8 @@ def _configuration(asked: Sweep) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "search": asdict(asked.search),
         "common": asdict(asked.common),
+        # A world's units may be others in another version, and trials must not mix them.
+        "learner": repr(asked.common.learner_of({}, asked.log.declared)),
         "declared": asdict(asked.log.declared),
     }
     names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")

@@ -28,9 +28,9 @@ RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
 )
 
-# Half of HIV's experts are stuck, so that what most of them do is not what is best. In the world's
-# units CQL's usual weight of likelihood, 1, outweighs values, and BCQ's usual threshold, 0.3,
-# leaves out what the better ones do. Chosen on small experts of another seed, without privacy.
+# Half of HIV's experts are stuck, so that what most of them do is not what is best. With rewards in
+# the world's units CQL's usual weight of likelihood, 1, outweighs values, and BCQ's usual
+# threshold, 0.3, leaves out what the better ones do. Chosen on other, small experts.
 OWN_SETTINGS: Final = {("HIV", "cql"): {"alpha": 0.1}, ("HIV", "bcq"): {"threshold": 0.1}}
 
 CLIP_NORM: Final = 1.0  # the paper's
