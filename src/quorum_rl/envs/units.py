@@ -32,7 +32,7 @@ def measured_units(
     Every policy acts in so many copies of the default world, for as many steps as a demonstration
     may have, in new episodes where one ends. Numbers that never change have the scale 1.
 
-    Our worlds' own `units` are of the uniform policy and of the reference policy.
+    The `units` of CartPole, Acrobot and HIV are of the uniform policy and of the reference policy.
     """
     steps = world.facts.demonstration_time_limit
     params = with_params(world, time_limit=steps)

@@ -96,8 +96,8 @@ class LunarLander:
         evaluation_time_limit=1000,
     )
     units: ClassVar[Units] = Units(
-        centre=(0.0, 0.75, 0.0, -0.50, 0.0, 0.0, 0.14, 0.14),
-        scale=(0.22, 0.54, 0.47, 0.42, 0.37, 0.30, 0.35, 0.35),
+        centre=(0.0,) * 8,
+        scale=(0.5, 1.0, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0),
         reward_scale=0.1,  # of landings that pay a hundred
     )
 
