@@ -11,11 +11,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
 import tuning_tables
-from paper_tables import found, number
+from paper_tables import found, fraction, number
 from rendering import DOCS, Sections, provenance, table, write
 
 from quorum_rl.envs import get_world
-from quorum_rl.evaluation import as_fraction_of, summarise
+from quorum_rl.evaluation import summarise
 
 PAGE = "reproduction.md"
 STEPS = (1, 5, 10, 20, 40)
@@ -78,10 +78,7 @@ def _comparison(one: dict[str, Any]) -> str:
 def _cell(methods: list[dict[str, Any]], bound: Any, name: str, epsilon: float) -> str:
     for method in methods:
         if (method["name"], method["epsilon"]) == (name, epsilon):
-            fraction = summarise(as_fraction_of(method["now"], bound))
-            spread = fraction.mean_interval
-            between = "" if spread is None else f" [{spread.low:.2f}, {spread.high:.2f}]"
-            return f"{fraction.mean:.2f}{between}, {number(method['mean_return'])}"
+            return f"{fraction(method['now'], bound)}, {number(method['mean_return'])}"
     return "infeasible"
 
 

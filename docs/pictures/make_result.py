@@ -5,17 +5,17 @@ Both are made from results/paper/*-comparison.json and *-published-*.json.
 python docs/pictures/make_result.py
 """
 
-import json
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
-from rendering import DOCS, RESULTS, Sections, table, write
+from paper_tables import CLAIMED, LEARNERS, result
+from rendering import DOCS, Sections, table, write
 
 from quorum_rl.evaluation import as_fraction_of, summarise
 
 PAGE = "index.md"
 PICTURE = DOCS / "pictures" / "result.svg"
-WORLDS, LEARNERS = ("CartPole", "Acrobot"), ("cql", "bcq")
+WORLDS = ("CartPole", "Acrobot")
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
 TABLED = (1.0, 5.0, 10.0)
 PUBLISHED = "as published"
@@ -54,10 +54,10 @@ class Panel(NamedTuple):
 
 
 def results(world: str, learner: str) -> list[dict[str, Any]]:
-    """The comparison's file, and then those of the published settings."""
-    folder, name = RESULTS / "paper", f"{world.lower()}-{learner}"
-    files = [folder / f"{name}-comparison.json", *folder.glob(f"{name}-published-*.json")]
-    return [json.loads(file.read_text()) for file in files]
+    """The comparison, and then the published settings."""
+    stages = ["comparison", *(f"published-{epsilon}" for epsilon in CLAIMED)]
+    found = [result(world, f"{learner}-{stage}") for stage in stages]
+    return [one for one in found if one is not None]
 
 
 def panel(world: str, learner: str) -> Panel:
@@ -145,7 +145,7 @@ def picture(shown: list[Panel]) -> None:
     figure.savefig(PICTURE, metadata={"Date": None, "Description": described(shown)})
 
 
-def result() -> str:
+def fractions() -> str:
     """The table of index.md: fractions at some of the epsilons, and what they are fractions of."""
     at = " / ".join(f"{epsilon:g}" for epsilon in TABLED)
     rows = []
@@ -158,7 +158,7 @@ def result() -> str:
     return table([f"ε = {at}", *METHODS, "no privacy: score"], rows)
 
 
-SECTIONS: Sections = {"result": result}
+SECTIONS: Sections = {"result": fractions}
 
 
 if __name__ == "__main__":
