@@ -13,6 +13,7 @@ from quorum_rl.commands.paper import Paper
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.experiments.paper import (
     EPSILONS,
+    GRID_EPSILONS,
     ablation_columns,
     best_settings,
     grid_columns,
@@ -35,6 +36,7 @@ from quorum_rl.privacy.published_settings import (
     WORLDS,
     PublishedSetting,
 )
+from quorum_rl.training.recipe import Optimiser
 
 OBSERVATIONS = {"CartPole": 4, "Acrobot": 6, "LunarLander": 8, "HIV": 6}
 RELEASES = [one for one in BEST_SETTINGS if one.iterations and one.private_share]
@@ -110,12 +112,30 @@ def test_the_main_columns_are_all_methods_at_every_epsilon() -> None:
 
 def test_the_grid_is_the_papers_without_the_noise_that_follows_from_the_steps() -> None:
     methods = grid_columns("CartPole", "cql", 100)
-    by_epsilon = {epsilon: [m for m in methods if m.epsilon == epsilon] for epsilon in (5, 7.5, 10)}
-    assert [len(some) for some in by_epsilon.values()] == [5 * 3, 5 * 3 * 4, 5 * 3 * 4]
-    assert len({(one.name, one.epsilon) for one in methods}) == len(methods)
+    by_epsilon = {each: [m for m in methods if m.epsilon == each] for each in GRID_EPSILONS}
+    assert [len(some) for some in by_epsilon.values()] == [5 * 3 * 5] * 4
+    assert len({(one.name, one.epsilon) for one in methods}) == len(methods) == 300
     best = next(one for one in best_settings("CartPole", "cql") if one.epsilon == 10)
     (found,) = (m for m in by_epsilon[10] if m.settings == published_column(best, 100).settings)
     assert found.name == f"rate {best.learning_rate:g}, batch {best.batch_size}, p = 0.8"
+
+
+def test_the_grid_gives_all_of_epsilon_to_one_stage_or_three_quarters_to_the_release() -> None:
+    (all_private, mixed, *_, released) = grid_columns("CartPole", "bcq", 100, (5.0,))[:5]
+    assert [all_private.settings.method, mixed.settings.method] == ["dp-sgd", "selective"]
+    assert (mixed.settings.release_share, released.settings.release_share) == (0.75, 1.0)
+    # The paper's setting at 5 has no release: the iterations are those of 7.5.
+    assert mixed.settings.iterations == released.settings.iterations == 20
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_the_papers_columns_have_the_optimiser_that_is_asked_for(optimiser: Optimiser) -> None:
+    setting = RELEASES[0]
+    grid = grid_columns("CartPole", "bcq", 100, (10.0,), optimiser)
+    ablation = ablation_columns("CartPole", "bcq", 100, optimiser=optimiser)
+    theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:3]]
+    assert {one.settings.optimiser for one in theirs} == {optimiser}
+    assert {one.settings.optimiser for one in ablation[3:]} == {"adam"}
 
 
 def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_of_epsilon() -> None:
@@ -169,6 +189,7 @@ def test_a_stage_writes_what_it_found_and_how(
         (["CartPole", "--stage", "demonstrations"], "run --stage experts"),
         (["CartPole", "--stage", "comparison"], "run --stage demonstrations"),
         (["CartPole", "--seeds", "0"], "give at least 1"),
+        (["CartPole", "--stage", "grid", "--epsilons", "3"], "give one of those"),
         (["CartPole", "--learners", "--seeds", "1"], "--learners is empty"),
     ],
 )

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from quorum_rl.envs import get_world
+from quorum_rl.errors import QuorumError
 from quorum_rl.experiments import Method, Study, compared
 from quorum_rl.experts import Population, smoothed
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
+from quorum_rl.types import Released
 
 EXPERTS = 60
 LEARNER = get_learner("cql", hidden_sizes=())
@@ -34,6 +36,12 @@ def _study() -> Study:
 
 def same(one: object, other: object) -> bool:
     return jax.tree.all(jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-6), one, other))
+
+
+def prefix(study: Study, length: int) -> Released:
+    """The first steps of the first trajectory as one that was released."""
+    taken = study.log.transitions(np.arange(length))
+    return Released(taken, np.array([0, length]), 4, 2, horizon=200)
 
 
 def test_methods_that_differ_in_noise_alone_are_one_program_and_do_not_mix(study: Study) -> None:
@@ -85,6 +93,35 @@ def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
     assert method is nothing
     assert "nothing can be released" in reason
     assert found.to_json()["infeasible"][0]["name"] == "nothing"
+
+
+def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -> None:
+    selective = replace(PUBLISHED, method="selective", private_steps=20, private_share=0.5)
+    plan = study.planned(LEARNER, replace(selective, iterations=3), 60.0)
+    assert plan.release is not None
+    assert plan.plain_steps == 20
+    full, empty = prefix(study, 5), prefix(study, 0)
+
+    def trained(*released: Released) -> Any:
+        own = replace(study, _releases={repr(plan.release): list(released)})
+        own.check_releases(plan)
+        return own.trained([plan])[0][-1]
+
+    both, one, none = trained(full, full), trained(empty, full), trained(empty, empty)
+    first, second = (jax.tree.map(lambda leaf, n=n: leaf[n], one) for n in range(2))
+    assert same(second, jax.tree.map(lambda leaf: leaf[1], both))
+    assert not same(first, jax.tree.map(lambda leaf: leaf[0], both))
+    other = trained(empty, prefix(study, 3))
+    assert same(first, jax.tree.map(lambda leaf: leaf[0], other))  # nothing of the other's
+    (private,) = study.trained([replace(plan, release=None, plain_steps=0)])
+    assert same(none, private[-1])
+
+
+def test_a_release_alone_out_of_which_nothing_comes_is_infeasible(study: Study) -> None:
+    plan = study.planned(LEARNER, FitSettings(release_share=1.0, iterations=3), 60.0)
+    nothing = prefix(study, 0)
+    with pytest.raises(QuorumError, match="2 of 2 seeds release nothing"):
+        replace(study, _releases={repr(plan.release): [nothing] * 2}).check_releases(plan)
 
 
 def test_what_would_train_alike_is_trained_once(

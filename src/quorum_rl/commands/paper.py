@@ -60,8 +60,8 @@ class Paper:
     learners: tuple[Literal["cql", "bcq"], ...] = ("cql", "bcq")
     """Who learns."""
     epsilons: tuple[float, ...] = (1.0, 2.5, 5.0, 7.5, 10.0)
-    """At which epsilon our method and DP-SGD are compared, and which of the paper's best settings
-    are trained in published; delta is 1 / experts."""
+    """At which epsilon our method and DP-SGD are compared, and which of the paper's are trained in
+    published (it has 5, 7.5 and 10) and in grid (2.5 to 10); delta is 1 / experts."""
     seeds: int = 3
     """How many trainings of each method."""
     first_seed: int = 0
@@ -131,6 +131,8 @@ class Paper:
         marks = ["raw"] if self.raw else []
         marks += [] if self.steps is None else [f"{self.steps}-steps"]
         marks += [] if self.reward_scale is None else [f"rewards-{self.reward_scale:g}"]
+        usual = Settings().optimiser
+        marks += [] if self.settings.optimiser == usual else [self.settings.optimiser]
         return "".join(f"-{mark}" for mark in marks)
 
     def _experts(self) -> None:
@@ -225,22 +227,30 @@ class Paper:
     def _published(self) -> None:
         from quorum_rl.experiments.paper import best_settings, published_column
 
-        study = self._study()
         best = [setting for name in self.learners for setting in best_settings(self.world, name)]
-        there = {one.epsilon for one in best}
-        if not there & set(self.epsilons):
+        epsilons = self._theirs({one.epsilon for one in best})
+        study = self._study()
+        # A file for each: their trainings are long, and may be in processes of their own.
+        for epsilon in epsilons:
+
+            def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
+                return [
+                    published_column(one, self.steps, self.settings.optimiser)
+                    for one in best_settings(self.world, learner)
+                    if one.epsilon == epsilon
+                ]
+
+            self._compared(f"published-{epsilon:g}", study, methods, steps=self.steps)
+
+    def _theirs(self, there: set[float]) -> tuple[float, ...]:
+        """The asked-for of the paper's ε."""
+        asked = tuple(sorted(there & set(self.epsilons)))
+        if not asked:
             raise QuorumError(
                 f"--epsilons is {self.epsilons}, and the paper has settings at {sorted(there)}: "
                 "give one of those."
             )
-        # A file for each: their trainings are long, and may be in processes of their own.
-        for epsilon in sorted(there & set(self.epsilons)):
-
-            def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
-                mine = best_settings(self.world, learner)
-                return [published_column(one, self.steps) for one in mine if one.epsilon == epsilon]
-
-            self._compared(f"published-{epsilon:g}", study, methods, steps=self.steps)
+        return asked
 
     def _ablation(self) -> None:
         from quorum_rl.experiments.paper import ablation_columns
@@ -248,17 +258,17 @@ class Paper:
         steps = self.steps or SHORT_STEPS
 
         def methods(learner: str) -> "list[Method]":
-            return ablation_columns(self.world, learner, steps, self._ours)
+            return ablation_columns(self.world, learner, steps, self._ours, self.settings.optimiser)
 
         self._compared("ablation", self._study(), methods, steps=steps)
 
     def _grid(self) -> None:
-        from quorum_rl.experiments.paper import grid_columns
+        from quorum_rl.experiments.paper import GRID_EPSILONS, grid_columns
 
-        steps = self.steps or SHORT_STEPS
+        steps, epsilons = self.steps or SHORT_STEPS, self._theirs(set(GRID_EPSILONS))
 
         def methods(learner: str) -> "list[Method]":
-            return grid_columns(self.world, learner, steps)
+            return grid_columns(self.world, learner, steps, epsilons, self.settings.optimiser)
 
         self._compared("grid", self._study(), methods, steps=steps)
 

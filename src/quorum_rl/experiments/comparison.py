@@ -163,8 +163,8 @@ def compared(
 ) -> Comparison:
     """As `compare`, in a study that may have made some of the releases before.
 
-    A method that cannot be planned, or that needs a release out of which nothing comes with one of
-    the seeds, is infeasible; the others go on without it.
+    A method that cannot be planned, or that has a release alone out of which nothing comes with one
+    of the seeds, is infeasible; the others go on without it.
     """
     plans: dict[Method, FitPlan] = {}
     infeasible: list[Infeasible] = []

@@ -31,7 +31,7 @@ from quorum_rl.release import release
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.loop import STEPS_AT_ONCE, Standing, begin, result_of, train
 from quorum_rl.training.recipe import Run
-from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.schedule import Kind, Schedule, shuffled_schedule
 from quorum_rl.types import Released, Transition
 
 EVALUATION_SEED: Final = 0
@@ -79,10 +79,10 @@ class Study:
         """Make the releases of a plan.
 
         Raises:
-            QuorumError: if nothing comes out of one of them.
+            QuorumError: if nothing comes out of one of them, and no step is private.
         """
         sizes = self.released_by(plan)
-        if plan.release is not None and min(sizes) == 0:
+        if plan.private is None and 0 in sizes:
             raise QuorumError(
                 f"{sizes.count(0)} of {len(sizes)} seeds release nothing at epsilon = "
                 f"{plan.epsilon:g}: give a larger one, or compare with method dp-sgd only."
@@ -142,7 +142,8 @@ class Study:
         """The parameters of all runs of a group, whenever they are to be evaluated."""
         shared = plans[group[0]]
         kept: list[Any] = []
-        wanted = list(_protocol(shared).steps(shared.private_steps + shared.plain_steps))
+        schedule = self._schedule([plans[number] for number in group])
+        wanted = list(_protocol(shared).steps(len(schedule)))
 
         def after_chunk(standing: Standing, done: int) -> None:
             tell(done)
@@ -151,7 +152,6 @@ class Study:
                 kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
 
         plain, parts = self._plain([plans[number] for number in group])
-        schedule = shuffled_schedule(shared.private_steps, shared.plain_steps, SCHEDULE_SEED)
         runs = [
             plans[number].new_run(
                 jax_key_data(self.entropy_of(number, seed), "noise"),
@@ -175,6 +175,18 @@ class Study:
             steps_at_once=LONG_CHUNK if len(schedule) >= LONG_TRAINING else STEPS_AT_ONCE,
         )
         return kept
+
+    def _schedule(self, plans: list[FitPlan]) -> Schedule:
+        """The steps of a group; as in a fit only private ones where nothing was released."""
+        private, plain = plans[0].private_steps, plans[0].plain_steps
+        sizes = [size for plan in plans for size in self.released_by(plan)]
+        if sizes and not any(sizes):
+            return shuffled_schedule(private, 0, SCHEDULE_SEED)
+        whole = shuffled_schedule(private, plain, SCHEDULE_SEED)
+        if all(sizes):
+            return whole
+        without = np.where(whole == Kind.PLAIN, np.int8(Kind.NOTHING), whole)
+        return np.stack([whole if size else without for size in sizes], axis=1)
 
     def _plain(self, plans: list[FitPlan]) -> tuple[Transition | None, list[tuple[int, int]]]:
         """What steps without noise learn from, and which part of it is each training's own."""

@@ -2,6 +2,7 @@
 
 from quorum_rl.experiments.paper.columns import (
     EPSILONS,
+    GRID_EPSILONS,
     ablation_columns,
     best_settings,
     grid_columns,
@@ -13,6 +14,7 @@ from quorum_rl.experiments.results import Result
 
 __all__ = [
     "EPSILONS",
+    "GRID_EPSILONS",
     "Result",
     "ablation_columns",
     "best_settings",

@@ -16,14 +16,18 @@ from quorum_rl.learners.defaults import HIDDEN_SIZES
 from quorum_rl.logs import Declared
 from quorum_rl.privacy.published import published_steps
 from quorum_rl.privacy.published_settings import BEST_SETTINGS, EXPERTS, PublishedSetting
+from quorum_rl.training.recipe import Optimiser
 
 EPSILONS: Final = (1.0, 2.5, 5.0, 7.5, 10.0)
 
-# The paper's grid. Its fourth axis, the noise multiplier, follows from how short a training is.
+# The paper's grid, with p = 1, which is its baseline, and with the least ε of its table on the
+# split. The fourth axis, the noise multiplier, follows from how short a training is.
+GRID_EPSILONS: Final = (2.5, 5.0, 7.5, 10.0)
 LEARNING_RATES: Final = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 BATCH_SIZES: Final = (64, 128, 256)
-PRIVATE_SHARES: Final = (0.9, 0.8, 0.5, 0.0)
+PRIVATE_SHARES: Final = (1.0, 0.9, 0.8, 0.5, 0.0)
 RELEASE_SHARES: Final = (0.25, 0.5, 0.75)
+RELEASED_OF_BOTH: Final = 0.75  # of ε, where there are private steps too
 RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
 )
@@ -34,6 +38,7 @@ RELEASE_ONLY_STEPS: Final = (
 OWN_SETTINGS: Final = {("HIV", "cql"): {"alpha": 0.1}, ("HIV", "bcq"): {"threshold": 0.1}}
 
 CLIP_NORM: Final = 1.0  # the paper's
+OPTIMISER: Final[Optimiser] = FitSettings().optimiser
 BOUND_STEPS: Final = 20_000  # of the bound without privacy
 
 NON_PRIVATE: Final = "non-private"
@@ -97,32 +102,59 @@ def best_settings(world: str, learner: str) -> list[PublishedSetting]:
     ]
 
 
-def grid_columns(world: str, learner: str, steps: int) -> list[Method]:
-    """The paper's grid at each of its ε, in short trainings at the same claim.
+def grid_columns(
+    world: str,
+    learner: str,
+    steps: int,
+    epsilons: tuple[float, ...] = GRID_EPSILONS,
+    optimiser: Optimiser = OPTIMISER,
+) -> list[Method]:
+    """The paper's grid in short trainings at the same claim.
 
-    Where the best setting has no release, p is 1 throughout.
+    p = 1 has all of ε for its steps, p = 0 for the release, and all others three quarters for the
+    release: also where the paper's best setting has none, with the iterations of the next ε.
     """
     methods = []
-    for best in best_settings(world, learner):
-        shares = PRIVATE_SHARES if best.iterations else (1.0,)
-        for rate, batch, share in product(LEARNING_RATES, BATCH_SIZES, shares):
-            tried = replace(best, learning_rate=rate, batch_size=batch, private_share=share)
-            name = f"rate {rate:g}, batch {batch}, p = {share:g}"
-            methods.append(replace(published_column(tried, steps), name=name))
+    for epsilon in epsilons:
+        releasing = next(
+            one
+            for one in best_settings(world, learner)
+            if one.iterations and one.epsilon >= epsilon
+        )
+        for rate, batch, share in product(LEARNING_RATES, BATCH_SIZES, PRIVATE_SHARES):
+            tried = replace(releasing, epsilon=epsilon, learning_rate=rate, batch_size=batch)
+            column = published_column(_with_share(tried, share), steps, optimiser)
+            methods.append(replace(column, name=grid_name(rate, batch, share)))
     return methods
 
 
+def grid_name(rate: float, batch: int, share: float) -> str:
+    return f"rate {rate:g}, batch {batch}, p = {share:g}"
+
+
+def _with_share(setting: PublishedSetting, share: float) -> PublishedSetting:
+    """Everything private needs no release, and has all of ε."""
+    iterations = 0 if share == 1 else setting.iterations
+    return replace(setting, private_share=share, iterations=iterations)
+
+
 def ablation_columns(
-    world: str, learner: str, steps: int, settings: FitSettings | None = None
+    world: str,
+    learner: str,
+    steps: int,
+    settings: FitSettings | None = None,
+    optimiser: Optimiser = OPTIMISER,
 ) -> list[Method]:
-    """The paper's p at none, best and all at ε = 10, and our split of ε."""
+    """The paper's p at none, best and all at ε = 10, and our split of ε.
+
+    `optimiser` is that of the paper's columns.
+    """
     best = next(one for one in best_settings(world, learner) if one.epsilon == 10)
     methods = []
     for share in sorted({0.0, best.private_share, 1.0}):
-        # Everything private needs no release, and has all of ε.
-        tried = replace(best, private_share=share, iterations=0 if share == 1 else best.iterations)
+        tried = published_column(_with_share(best, share), steps, optimiser)
         mark = ", the published best" if share == best.private_share else ""
-        methods.append(replace(published_column(tried, steps), name=f"p = {share:g}{mark}"))
+        methods.append(replace(tried, name=f"p = {share:g}{mark}"))
     ours = settings or FitSettings()
     for epsilon, share in product((5.0, 10.0), RELEASE_SHARES):
         chosen = replace(ours, release_share=share)
@@ -133,11 +165,14 @@ def ablation_columns(
     return methods
 
 
-def published_column(setting: PublishedSetting, steps: int | None = None) -> Method:
+def published_column(
+    setting: PublishedSetting, steps: int | None = None, optimiser: Optimiser = OPTIMISER
+) -> Method:
     """The paper's method with one of its best settings, and its own account.
 
     Training goes on until that account is spent; where no step is private, for as many steps as we
-    chose. With `steps` it takes so many, with the noise that the same claim allows for them.
+    chose. With `steps` it takes so many, with the noise that the same claim allows for them. The
+    paper names no optimiser; its algorithms have plain steps, and its learners usually Adam.
     """
     taken = steps or published_steps(setting) or RELEASE_ONLY_STEPS
     settings = FitSettings(
@@ -156,6 +191,7 @@ def published_column(setting: PublishedSetting, steps: int | None = None) -> Met
         averaging=0.0,
         release_only_steps=taken,
         iterations=setting.iterations or None,
+        optimiser=optimiser,
     )
     name = "as published" if steps is None else f"as published, {steps:,} steps"
     return Method(name=name, settings=settings, epsilon=setting.epsilon)
@@ -164,4 +200,5 @@ def published_column(setting: PublishedSetting, steps: int | None = None) -> Met
 def _release_share(setting: PublishedSetting) -> float:
     if setting.private_share == 0:
         return 1.0
-    return 0.75 if setting.iterations else 0.5  # without a release the share does not count
+    # Without a release the share does not count.
+    return RELEASED_OF_BOTH if setting.iterations else 0.5
