@@ -7,6 +7,7 @@ python docs/pictures/make_reproduction.py
 
 from typing import Any
 
+import grid_tables
 import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
@@ -114,6 +115,8 @@ SECTIONS: Sections = {
     "published": paper_tables.published,
     "counts": paper_tables.counts,
     "ablation": paper_tables.ablation,
+    "grid": grid_tables.grid,
+    "low epsilon": grid_tables.split,
     "seconds": paper_tables.seconds,
     "choices": tuning_tables.choices,
     "units": tuning_tables.units,

@@ -28,6 +28,8 @@ TRAJECTORIES: Final = 20
 RETURN_EPISODES: Final = 10
 CURVE_TRAJECTORIES: Final = 100
 SHORT_STEPS: Final = 20_000
+# What is written of each of the grid's hundreds of methods; the rest is in their names.
+GRID_FACTS: Final = ("name", "epsilon", "scores", "returns", "released", "noise_multiplier")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ class Paper:
     steps: int | None = None
     """Train the paper's settings for so many steps at the same claim; otherwise to the end of their
     budget, up to 2.3 million, in published, and for 20,000 in ablation and grid."""
+    paper_optimiser: Literal["adam", "momentum", "sgd"] = "adam"
+    """The optimiser of the paper's settings in published, ablation and grid: it names none, and its
+    algorithms have plain steps (sgd)."""
     bound_steps: int = 20_000
     """Steps of the bound without privacy."""
     reward_scale: float | None = None
@@ -131,8 +136,7 @@ class Paper:
         marks = ["raw"] if self.raw else []
         marks += [] if self.steps is None else [f"{self.steps}-steps"]
         marks += [] if self.reward_scale is None else [f"rewards-{self.reward_scale:g}"]
-        usual = Settings().optimiser
-        marks += [] if self.settings.optimiser == usual else [self.settings.optimiser]
+        marks += [] if self.paper_optimiser == "adam" else [self.paper_optimiser]
         return "".join(f"-{mark}" for mark in marks)
 
     def _experts(self) -> None:
@@ -235,12 +239,18 @@ class Paper:
 
             def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
                 return [
-                    published_column(one, self.steps, self.settings.optimiser)
+                    published_column(one, self.steps, self.paper_optimiser)
                     for one in best_settings(self.world, learner)
                     if one.epsilon == epsilon
                 ]
 
-            self._compared(f"published-{epsilon:g}", study, methods, steps=self.steps)
+            self._compared(
+                f"published-{epsilon:g}",
+                study,
+                methods,
+                steps=self.steps,
+                optimiser=self.paper_optimiser,
+            )
 
     def _theirs(self, there: set[float]) -> tuple[float, ...]:
         """The asked-for of the paper's ε."""
@@ -258,9 +268,11 @@ class Paper:
         steps = self.steps or SHORT_STEPS
 
         def methods(learner: str) -> "list[Method]":
-            return ablation_columns(self.world, learner, steps, self._ours, self.settings.optimiser)
+            return ablation_columns(self.world, learner, steps, self._ours, self.paper_optimiser)
 
-        self._compared("ablation", self._study(), methods, steps=steps)
+        self._compared(
+            "ablation", self._study(), methods, steps=steps, optimiser=self.paper_optimiser
+        )
 
     def _grid(self) -> None:
         from quorum_rl.experiments.paper import GRID_EPSILONS, grid_columns
@@ -268,18 +280,22 @@ class Paper:
         steps, epsilons = self.steps or SHORT_STEPS, self._theirs(set(GRID_EPSILONS))
 
         def methods(learner: str) -> "list[Method]":
-            return grid_columns(self.world, learner, steps, epsilons, self.settings.optimiser)
+            return grid_columns(self.world, learner, steps, epsilons, self.paper_optimiser)
 
-        self._compared("grid", self._study(), methods, steps=steps)
+        self._compared(
+            "grid", self._study(), methods, GRID_FACTS, steps=steps, optimiser=self.paper_optimiser
+        )
 
     def _compared(
         self,
         stage: str,
         study: "Study",
         methods: "Callable[[str], list[Method]]",
+        facts: tuple[str, ...] | None = None,
         **configuration: Any,
     ) -> None:
-        """Compare the methods of every learner, and write down what was found."""
+        """Compare the methods of every learner, and write down what was found: of each method all
+        there is to say, or these facts."""
         from quorum_rl.experiments import compared
         from quorum_rl.experiments.paper import learner_of
 
@@ -300,7 +316,12 @@ class Paper:
                     study, learner, methods(name), episodes=self.episodes, progress=update
                 )
             _show(found)
-            console().print(str(result.save(self.results, found.to_json())))
+            written = found.to_json()
+            if facts is not None:
+                written["methods"] = [
+                    {key: one[key] for key in facts} for one in written["methods"]
+                ]
+            console().print(str(result.save(self.results, written)))
 
 
 def _show(comparison: "Comparison") -> None:
