@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BAR = 40  # characters of a full bar
 PICTURES = (".png", ".svg", ".pdf")
+SECONDS_BETWEEN_LINES = 60.0  # where a bar cannot move
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -30,7 +32,8 @@ def console(*, stderr: bool = False) -> "Console":
 def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar with the time that is left, told what is done and of how much.
 
-    It appears when it is told first, so that what is refused before has its sentence alone.
+    It appears when it is told first, so that what is refused before has its sentence alone. In a
+    file or a pipe, where nothing moves, there is a line once a minute.
     """
     from rich.progress import (
         BarColumn,
@@ -49,11 +52,17 @@ def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None
         console=shown,
     )
     task = bar.add_task(what, total=None)
+    begun = said = time.monotonic()
 
     def update(done: int, total: int) -> None:
+        nonlocal said
         if not bar.live.is_started:
             bar.start()
         bar.update(task, completed=done, total=total)
+        now = time.monotonic()
+        if not shown.is_terminal and done < total and now - said >= SECONDS_BETWEEN_LINES:
+            said = now
+            shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s")
 
     try:
         yield update
