@@ -147,6 +147,7 @@ def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_o
         "selective",
         "dp-sgd",
     ]
+    assert (methods[-1].settings.method, methods[-1].epsilon) == ("dp-sgd", 50)
 
 
 @pytest.fixture(scope="module", name="population")

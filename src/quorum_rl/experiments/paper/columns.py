@@ -27,6 +27,7 @@ LEARNING_RATES: Final = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 BATCH_SIZES: Final = (64, 128, 256)
 PRIVATE_SHARES: Final = (1.0, 0.9, 0.8, 0.5, 0.0)
 RELEASE_SHARES: Final = (0.25, 0.5, 0.75)
+LITTLE_NOISE: Final = 50.0  # ε at which what is lost is lost to clipping and few steps
 RELEASED_OF_BOTH: Final = 0.75  # of ε, where there are private steps too
 RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
@@ -145,7 +146,7 @@ def ablation_columns(
     settings: FitSettings | None = None,
     optimiser: Optimiser = OPTIMISER,
 ) -> list[Method]:
-    """The paper's p at none, best and all at ε = 10, and our split of ε.
+    """The paper's p at none, best and all at ε = 10, our split of ε, and hardly any noise.
 
     `optimiser` is that of the paper's columns.
     """
@@ -162,7 +163,9 @@ def ablation_columns(
         methods.append(
             Method(name=name, settings=chosen, epsilon=epsilon, hidden_sizes=HIDDEN_SIZES)
         )
-    return methods
+    alone = replace(ours, method="dp-sgd")
+    quiet = Method(name=AVERAGED, settings=alone, epsilon=LITTLE_NOISE, hidden_sizes=HIDDEN_SIZES)
+    return [*methods, quiet]
 
 
 def published_column(
