@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.cli import main
+from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.paper import Paper
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.experiments.paper import (
@@ -35,11 +36,13 @@ from quorum_rl.privacy.published_settings import (
     P_MIN,
     WORLDS,
     PublishedSetting,
+    published_split,
 )
 from quorum_rl.training.recipe import Optimiser
 
 OBSERVATIONS = {"CartPole": 4, "Acrobot": 6, "LunarLander": 8, "HIV": 6}
 RELEASES = [one for one in BEST_SETTINGS if one.iterations and one.private_share]
+ALL_RELEASED = [one for one in BEST_SETTINGS if one.private_share == 0]
 ALL_PRIVATE = [one for one in BEST_SETTINGS if one.private_share == 1]
 
 
@@ -123,9 +126,23 @@ def test_the_grid_is_the_papers_without_the_noise_that_follows_from_the_steps() 
 def test_the_grid_gives_all_of_epsilon_to_one_stage_or_three_quarters_to_the_release() -> None:
     (all_private, mixed, *_, released) = grid_columns("CartPole", "bcq", 100, (5.0,))[:5]
     assert [all_private.settings.method, mixed.settings.method] == ["dp-sgd", "selective"]
-    assert (mixed.settings.release_share, released.settings.release_share) == (0.75, 1.0)
+    assert mixed.settings.release_share == released.settings.release_share == 0.75
     # The paper's setting at 5 has no release: the iterations are those of 7.5.
     assert mixed.settings.iterations == released.settings.iterations == 20
+    acrobot = grid_columns("Acrobot", "bcq", 100, (5.0,))[:5]
+    assert [one.settings.release_share for one in acrobot[1:]] == [0.75, 0.75, 0.75, 1.0]
+
+
+@pytest.mark.parametrize("setting", ALL_RELEASED, ids=named)
+def test_a_published_setting_of_a_release_alone_has_the_papers_split_and_no_private_step(
+    setting: PublishedSetting,
+) -> None:
+    plan, split = planned(setting), published_split(setting)
+    assert plan.release is not None
+    assert plan.release.event.threshold == pytest.approx(published_release(setting).threshold)
+    assert plan.release.epsilon == pytest.approx(split.release_epsilon)
+    assert plan.release.delta == pytest.approx(split.release_delta)
+    assert (plan.private, plan.private_steps, plan.plain_steps) == (None, 0, 20_000)
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
@@ -133,20 +150,19 @@ def test_the_papers_columns_have_the_optimiser_that_is_asked_for(optimiser: Opti
     setting = RELEASES[0]
     grid = grid_columns("CartPole", "bcq", 100, (10.0,), optimiser)
     ablation = ablation_columns("CartPole", "bcq", 100, optimiser=optimiser)
-    theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:3]]
+    theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:4]]
     assert {one.settings.optimiser for one in theirs} == {optimiser}
-    assert {one.settings.optimiser for one in ablation[3:]} == {"adam"}
+    assert {one.settings.optimiser for one in ablation[4:]} == {"adam"}
 
 
 def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_of_epsilon() -> None:
     methods = ablation_columns("CartPole", "bcq", 100)
-    names = [method.name for method in methods[:3]]
-    assert names == ["p = 0", "p = 0.5, the published best", "p = 1"]
-    assert [method.settings.method for method in methods[:3]] == [
-        "selective",
-        "selective",
-        "dp-sgd",
-    ]
+    names = [method.name for method in methods[:4]]
+    best = "p = 0.5, the published best"
+    assert names == ["p = 0", "p = 0, all of ε for the release", best, "p = 1"]
+    shares = [method.settings.release_share for method in methods[:3]]
+    assert shares == [0.75, 1.0, 0.75]
+    assert methods[3].settings.method == "dp-sgd"
     assert (methods[-1].settings.method, methods[-1].epsilon) == ("dp-sgd", 50)
 
 
@@ -190,7 +206,7 @@ def test_a_stage_writes_what_it_found_and_how(
         (["CartPole", "--stage", "demonstrations"], "run --stage experts"),
         (["CartPole", "--stage", "comparison"], "run --stage demonstrations"),
         (["CartPole", "--seeds", "0"], "give at least 1"),
-        (["CartPole", "--stage", "grid", "--epsilons", "3"], "give one of those"),
+        (["CartPole", "--stage", "grid", "--epsilons", "3"], "run at 2.5, 5, 7.5, 10: give some"),
         (["CartPole", "--learners", "--seeds", "1"], "--learners is empty"),
     ],
 )
@@ -206,31 +222,46 @@ def test_what_is_missing_is_named_in_one_sentence(
     assert "Traceback" not in error
 
 
-def test_a_published_stage_names_the_settings_there_are(
-    population: Population, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_number_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home = tmp_path / "work" / "cartpole"
-    home.mkdir(parents=True)
-    save_population(replace(population, origin={"world": "CartPole"}), home / "experts.safetensors")
     folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
-    main(["paper", "CartPole", "--stage", "demonstrations", *folders])
-    with pytest.raises(SystemExit) as stopped:
-        main(["paper", "CartPole", "--stage", "published", "--epsilons", "3", *folders])
-    assert stopped.value.code == 2
-    assert "the paper has settings at [5, 7.5, 10]: give one" in capsys.readouterr().err
+    for words, said in (
+        (["--stage", "published", "--epsilons", "3", "5"], "published is run at 5, 7.5, 10: give"),
+        (["--stage", "published", "--steps", "0"], "--steps is 0: give at least 1"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["paper", "CartPole", *words, *folders])
+        assert stopped.value.code == 2
+        assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_result_of_other_numbers_does_not_replace_the_usual_one() -> None:
-    usual = Paper("CartPole")
+    usual = Paper("CartPole", stage="ablation")
+    other = Settings(private_steps=20)
     names = {
-        usual._other_than_usual,
-        replace(usual, raw=True)._other_than_usual,
-        replace(usual, steps=20)._other_than_usual,
-        replace(usual, reward_scale=0.5)._other_than_usual,
-        replace(usual, raw=True, steps=20)._other_than_usual,
+        one._other_than_usual
+        for one in (
+            usual,
+            replace(usual, raw=True),
+            replace(usual, steps=20),
+            replace(usual, reward_scale=0.5),
+            replace(usual, raw=True, steps=20),
+            replace(usual, preset="small"),
+            replace(usual, expert_seed=0),
+            replace(usual, paper_optimiser="sgd"),
+            replace(usual, settings=other),
+        )
     }
-    assert len(names) == 5
+    assert len(names) == 9
     assert usual._other_than_usual == ""
+
+
+def test_what_a_stage_does_not_use_does_not_name_its_result() -> None:
+    optimised = Paper("CartPole", stage="comparison", paper_optimiser="sgd")
+    shortened = Paper("CartPole", stage="grid", settings=Settings(private_steps=20))
+    assert optimised._other_than_usual == shortened._other_than_usual == ""
 
 
 def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> None:
@@ -240,7 +271,7 @@ def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> N
     assert isinstance(cql, Cql)
     assert isinstance(bcq, Bcq)
     assert (cql.reward_scale, bcq.reward_scale) == (1e-8, 1e-8)
-    assert (cql.alpha, bcq.threshold) == (0.1, 0.1)  # half of its experts are stuck
+    assert (cql.alpha, bcq.threshold) == (0.1, 0.1)
     assert cql.observation_centre == bcq.observation_centre == units.centre
     assert cql.hidden_sizes == (512,)
     raw = learner_of(declared, "CQL", raw=True, reward_scale=3.0)

@@ -83,46 +83,32 @@ def test_nowhere_else_are_both_stages_clear_of_averaged_training(panels: dict[st
         assert alone_is_better == {epsilon for epsilon in found if epsilon < below}
 
 
-def test_averaged_training_at_epsilon_1_keeps_what_we_say(panels: dict[str, Any]) -> None:
-    at_one = {
-        name: next(point.fraction for point in panel.methods[AVERAGED] if point.epsilon == 1)
-        for name, panel in panels.items()
-    }
-    assert all(value > 0.97 for name, value in at_one.items() if name.endswith("CQL"))
-    assert min(at_one["CartPole, BCQ"], at_one["Acrobot, BCQ"]) > 0.95
-    assert 0.5 < at_one["LunarLander, BCQ"] < 0.7
-    assert at_one["HIV, BCQ"] < 0.1
+def test_averaged_training_earns_what_we_say(panels: dict[str, Any]) -> None:
+    def of(name: str) -> dict[float, float]:
+        return {point.epsilon: round(point.fraction, 2) for point in panels[name].methods[AVERAGED]}
+
+    for name in panels:
+        if name.endswith("CQL"):
+            assert min(of(name).values()) >= 0.98
+    assert min([*of("CartPole, BCQ").values(), *of("Acrobot, BCQ").values()]) >= 0.96
+    assert (of("LunarLander, BCQ")[1], of("LunarLander, BCQ")[5]) == (0.61, 0.89)
+    assert (of("HIV, BCQ")[1], of("HIV, BCQ")[10]) == (0.03, 0.77)
 
 
-def test_one_transition_is_clear_below_averaged_training_where_we_say(
-    panels: dict[str, Any],
-) -> None:
+def test_one_transition_gives_no_more_than_we_say(panels: dict[str, Any]) -> None:
     one = "DP-SGD, one transition"
-    for name in ("LunarLander, CQL", "HIV, CQL"):
-        assert clear(panels[name], AVERAGED, one) == {1.0, 2.5, 5.0, 7.5, 10.0}
-    for name in ("LunarLander, CQL", "LunarLander, BCQ", "HIV, CQL", "HIV, BCQ"):
-        assert all(point.fraction < 0.4 for point in panels[name].methods[one])
+    for world, most in (("LunarLander", 0.365), ("HIV", 0.01)):
+        for learner in ("CQL", "BCQ"):
+            assert all(
+                point.fraction < most for point in panels[f"{world}, {learner}"].methods[one]
+            )
 
 
-def test_the_published_settings_are_clear_of_ours_only_where_we_say(
-    page: Page, panels: dict[str, Any]
+@pytest.mark.parametrize(("optimiser", "run", "below"), [("Adam", 19, 10), ("plain steps", 3, 2)])
+def test_so_many_of_the_papers_settings_were_run_and_are_below_averaged_training(
+    page: Page, panels: dict[str, Any], optimiser: str, run: int, below: int
 ) -> None:
-    below = {
-        "CartPole, CQL": {5.0},
-        "CartPole, BCQ": {7.5, 10.0},
-        "LunarLander, CQL": {7.5},
-        "LunarLander, BCQ": {5.0, 10.0},
-        "HIV, CQL": {5.0, 7.5, 10.0},
-    }
-    for name, panel in panels.items():
-        assert clear(panel, AVERAGED, page.script.PUBLISHED) == below.get(name, set())
-        assert not clear(panel, page.script.PUBLISHED, AVERAGED)
-
-
-def test_so_many_of_the_papers_settings_were_run_as_the_pages_say(
-    page: Page, panels: dict[str, Any]
-) -> None:
-    published = [one for panel in panels.values() for one in panel.methods[page.script.PUBLISHED]]
-    assert len(published) == 19
-    below = [clear(panel, AVERAGED, page.script.PUBLISHED) for panel in panels.values()]
-    assert sum(map(len, below)) == 9
+    name = page.script.PUBLISHED[optimiser]
+    assert sum(len(panel.methods[name]) for panel in panels.values()) == run
+    assert sum(len(clear(panel, AVERAGED, name)) for panel in panels.values()) == below
+    assert not any(clear(panel, name, AVERAGED) for panel in panels.values())

@@ -9,6 +9,7 @@ from rendering import provenance, table
 from quorum_rl.experiments.paper import best_settings
 from quorum_rl.experiments.paper.columns import NON_PRIVATE, PRIVATE_SHARES
 
+OPTIMISER_NAMES: Final = {"adam": "Adam", "sgd": "plain steps"}
 CLOSE: Final = 0.05  # of the bound: what three seeds hardly tell apart
 
 # The paper's table on the split at low ε: with three quarters for the release, and with none.
@@ -52,6 +53,8 @@ def grid() -> str:
     """The best of each p at every ε, and which p is best here and in the paper."""
     rows, notes = [], []
     shares = sorted(PRIVATE_SHARES)
+    run = [(one["world"], one["configuration"]["learner"]) for one in found("*-grid*")]
+    assert len(set(run)) == len(run), f"several grids of one world and learner: {run}"
     for one in found("*-grid*"):
         world, learner = one["world"], one["configuration"]["learner"]
         bound = _bound(world, learner)
@@ -69,7 +72,7 @@ def grid() -> str:
         chosen = one["configuration"]
         notes.append(
             f"{world}, {learner.upper()}: {len(one['methods'])} settings of {chosen['steps']:,} "
-            f"steps, {one['seeds']} seeds, {10 * chosen['episodes']} episodes a seed. "
+            f"steps with {OPTIMISER_NAMES[chosen['optimiser']]}, {one['seeds']} seeds. "
             f"{provenance(one)}."
         )
     head = ["world, learner, ε", *(f"p = {share:g}" for share in shares)]

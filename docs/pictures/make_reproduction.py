@@ -122,6 +122,7 @@ SECTIONS: Sections = {
     "units": tuning_tables.units,
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
+    "bcq": tuning_tables.bcq,
     "hiv": tuning_tables.hiv,
 }
 

@@ -180,7 +180,11 @@ def chosen_settings() -> str:
         seen = "" if row["observations"] == RAW else f", {row['observations']}"
         name = f"{row['learner'].upper()}, {row['steps']} steps{slow}{seen}"
         lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
-    bounds = [row for row in measured() if row["without_privacy"] and row["world"] == "LunarLander"]
+    bounds = [
+        row
+        for row in measured()
+        if row["without_privacy"] and row["world"] == "LunarLander" and row["round"] != "bcq"
+    ]
     said = "; ".join(
         f"{row['learner'].upper()} at {row['rate']:g} {by_seed(row['returns'])}" for row in bounds
     )
@@ -258,6 +262,35 @@ def hiv() -> str:
     epsilons = (None, 5.0, 2.5, 1.0)
     head = ["HIV, returns by seed", "without noise", *(f"ε = {one:g}" for one in epsilons if one)]
     return table(head, [[name, *(got.get(e, "") for e in epsilons)] for name, got in lines.items()])
+
+
+def bcq() -> str:
+    """What noise costs BCQ on LunarLander, and what was tried against it."""
+    usual = [
+        row
+        for row in private()
+        if (row["world"], row["round"], row["learner"]) == ("LunarLander", "units", "bcq")
+        and (row["observations"], row["transitions"]) == (IN_UNITS, 16)
+    ]
+    lines: dict[str, dict[float | None, str]] = {}
+    for row in usual + [row for row in measured() if row["round"] == "bcq"]:
+        said = (
+            [f"threshold {row['options']['threshold']:g}"] if "threshold" in row["options"] else []
+        )
+        said += ["one network for both parts"] if row.get("one_network") else []
+        weight = row.get("imitation_weight")
+        said += [f"imitation weighted {weight:g}"] if weight else []
+        said += [f"{row['steps']} steps"] if row["steps"] != FitSettings.private_steps else []
+        name = (
+            "neither noise nor clipping"
+            if row["without_privacy"]
+            else ", ".join(said) or "as usual"
+        )
+        lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
+    head = ["LunarLander, BCQ, return (by seed)", "no noise", "ε = 5", "ε = 1"]
+    return table(
+        head, [[name, *(got.get(e, "") for e in (None, 5.0, 1.0))] for name, got in lines.items()]
+    )
 
 
 def units_reward(world: str) -> float:

@@ -28,6 +28,8 @@ TRAJECTORIES: Final = 20
 RETURN_EPISODES: Final = 10
 CURVE_TRAJECTORIES: Final = 100
 SHORT_STEPS: Final = 20_000
+# At which ε there are settings of the paper's, or those that its grid is run with.
+THEIR_EPSILONS: Final = {"published": (5.0, 7.5, 10.0), "grid": (2.5, 5.0, 7.5, 10.0)}
 # What is written of each of the grid's hundreds of methods; the rest is in their names.
 GRID_FACTS: Final = ("name", "epsilon", "scores", "returns", "released", "noise_multiplier")
 
@@ -68,8 +70,8 @@ class Paper:
     """How many trainings of each method."""
     first_seed: int = 0
     """The first of them."""
-    expert_seed: int = 0
-    """Whose experts: settings were chosen on those of another seed."""
+    expert_seed: int = 1
+    """Whose experts: settings were chosen on those of others."""
     episodes: int = 100
     """How many episodes a policy is judged on."""
     steps: int | None = None
@@ -94,10 +96,11 @@ class Paper:
         for name in ("learners", "epsilons"):
             if not getattr(self, name):
                 raise QuorumError(f"--{name} is empty: give at least one, or leave it out.")
-        for name in ("seeds", "episodes", "bound_steps"):
-            if getattr(self, name) < 1:
-                flag = name.replace("_", "-")
-                raise QuorumError(f"--{flag} is {getattr(self, name)}: give at least 1.")
+        for name in ("seeds", "episodes", "bound_steps", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise QuorumError(f"--{name.replace('_', '-')} is {value}: give at least 1.")
+        self._check_epsilons()
         from quorum_rl.devices import prepare
 
         prepare(fast=True)
@@ -130,14 +133,39 @@ class Paper:
         chosen = {"preset": self.preset, "expert_seed": self.expert_seed} | configuration
         return Result(self.world, stage, chosen, self.commit)
 
+    def _check_epsilons(self) -> None:
+        """Fail for an ε at which the stage has nothing to run; all of the usual ones are none."""
+        there = THEIR_EPSILONS.get(self.stage)
+        unknown = [one for one in self.epsilons if there is not None and one not in there]
+        if unknown and self.epsilons != Paper.epsilons:
+            raise QuorumError(
+                f"--epsilons has {unknown[0]:g}, and --stage {self.stage} is run at "
+                f"{', '.join(f'{one:g}' for one in there or ())}: give some of those."
+            )
+
+    def _those_of(self, there: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(one for one in there if one in self.epsilons)
+
     @property
     def _other_than_usual(self) -> str:
         """What tells a result from the usual one of its stage, which it must not replace."""
-        marks = ["raw"] if self.raw else []
-        marks += [] if self.steps is None else [f"{self.steps}-steps"]
-        marks += [] if self.reward_scale is None else [f"rewards-{self.reward_scale:g}"]
-        marks += [] if self.paper_optimiser == "adam" else [self.paper_optimiser]
-        return "".join(f"-{mark}" for mark in marks)
+        papers = self.stage in ("published", "ablation", "grid")
+        ours = self.stage not in ("published", "grid")
+        marks = [
+            (self.raw, "raw"),
+            (papers and self.steps is not None, f"{self.steps}-steps"),
+            (self.reward_scale is not None, f"rewards-{self.reward_scale}"),
+            (papers and self.paper_optimiser != "adam", self.paper_optimiser),
+            (ours and self.settings != Settings(), "other-settings"),
+        ]
+        return self._other_experts + "".join(f"-{mark}" for differs, mark in marks if differs)
+
+    @property
+    def _other_experts(self) -> str:
+        """The same for experts other than the usual."""
+        preset = "" if self.preset == "paper" else f"-{self.preset}"
+        usual = self.expert_seed == Paper.expert_seed
+        return preset + ("" if usual else f"-seed-{self.expert_seed}")
 
     def _experts(self) -> None:
         from quorum_rl.commands.experts import Train
@@ -157,7 +185,9 @@ class Paper:
         from quorum_rl.experiments.paper.population import described
         from quorum_rl.logs import save_demonstrations
 
-        result = self._result("experts", trajectories=TRAJECTORIES, p_min=FLOOR)
+        result = self._result(
+            f"experts{self._other_experts}", trajectories=TRAJECTORIES, p_min=FLOOR
+        )
         log, found = described(
             self._population(),
             get_world(self.world),
@@ -231,11 +261,9 @@ class Paper:
     def _published(self) -> None:
         from quorum_rl.experiments.paper import best_settings, published_column
 
-        best = [setting for name in self.learners for setting in best_settings(self.world, name)]
-        epsilons = self._theirs({one.epsilon for one in best})
         study = self._study()
         # A file for each: their trainings are long, and may be in processes of their own.
-        for epsilon in epsilons:
+        for epsilon in self._those_of(THEIR_EPSILONS["published"]):
 
             def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
                 return [
@@ -252,16 +280,6 @@ class Paper:
                 optimiser=self.paper_optimiser,
             )
 
-    def _theirs(self, there: set[float]) -> tuple[float, ...]:
-        """The asked-for of the paper's ε."""
-        asked = tuple(sorted(there & set(self.epsilons)))
-        if not asked:
-            raise QuorumError(
-                f"--epsilons is {self.epsilons}, and the paper has settings at {sorted(there)}: "
-                "give one of those."
-            )
-        return asked
-
     def _ablation(self) -> None:
         from quorum_rl.experiments.paper import ablation_columns
 
@@ -275,9 +293,9 @@ class Paper:
         )
 
     def _grid(self) -> None:
-        from quorum_rl.experiments.paper import GRID_EPSILONS, grid_columns
+        from quorum_rl.experiments.paper import grid_columns
 
-        steps, epsilons = self.steps or SHORT_STEPS, self._theirs(set(GRID_EPSILONS))
+        steps, epsilons = self.steps or SHORT_STEPS, self._those_of(THEIR_EPSILONS["grid"])
 
         def methods(learner: str) -> "list[Method]":
             return grid_columns(self.world, learner, steps, epsilons, self.paper_optimiser)

@@ -11,7 +11,10 @@ from quorum_rl.evaluation.summary import Scores
 
 @dataclass(frozen=True)
 class Protocol:
-    """Evaluate `evaluations` times, evenly spaced over the `last_steps` of training; average."""
+    """Evaluate `evaluations` times, evenly spaced over the `last_steps` of training; average.
+
+    A training shorter than twice that is evaluated over its last half.
+    """
 
     evaluations: int
     last_steps: int
@@ -26,15 +29,14 @@ class Protocol:
     def steps(self, training_steps: int) -> tuple[int, ...]:
         """After which gradient steps, counted from one, to evaluate: always after the last.
 
-        A training shorter than `last_steps` is evaluated over its whole length, and one with
-        fewer steps than `evaluations` after each step.
+        Fewer than `evaluations` if there are not so many steps to evaluate after.
 
         Raises:
             QuorumError: if there are no training steps.
         """
         if training_steps < 1:
             raise QuorumError(f"training_steps is {training_steps}: give at least 1.")
-        window = min(self.last_steps, training_steps)
+        window = min(self.last_steps, (training_steps + 1) // 2)
         count = min(self.evaluations, window)
         return tuple(training_steps - left * window // count for left in reversed(range(count)))
 

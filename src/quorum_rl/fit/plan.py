@@ -350,10 +350,9 @@ def _as_published(
     share, probability = settings.release_share, settings.private_share
     if settings.private_steps is None:
         raise QuorumError("private_steps is open: mode paper needs it, so give a number.")
-    release = planned_release(
-        settings, declared, (share * epsilon, PAPER_DELTA_SHARE * delta), epsilon
-    )
-    if share >= 1:
+    delta_share = 1.0 if share >= 1 else PAPER_DELTA_SHARE
+    release = planned_release(settings, declared, (share * epsilon, delta_share * delta), epsilon)
+    if share >= 1 or probability == 0:
         plan = _without_privacy(settings, learner, epsilon, delta)
         return replace(plan, release=release, notes=())
     plain = steps_at_share(settings.private_steps, probability)

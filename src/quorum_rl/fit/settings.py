@@ -65,6 +65,8 @@ class FitSettings:
     def __post_init__(self) -> None:
         for name in ("release_share", "private_share", "sampling_rate"):
             value = getattr(self, name)
+            if name == "private_share" and value == 0 and self.mode == "paper":
+                continue  # the paper's p = 0, whatever the release's share
             if not 0 < value <= 1:
                 raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
         if self.method not in ("selective", "dp-sgd", "non-private"):
