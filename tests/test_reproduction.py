@@ -86,3 +86,12 @@ def test_runs_that_see_other_observations_are_compared_for_that_alone() -> None:
             else:
                 assert differ <= allowed
                 assert (ours["observations"], ours["weight_decay"]) == ("raw", 0)
+
+
+def test_averaged_steps_at_epsilon_1_earn_what_the_paper_prints_at_10(page: Page) -> None:
+    tables = page.script.paper_tables
+    for world, learner in tables.PAPER_ON_P:
+        ours = tables.result(world, f"{learner}-comparison")
+        bound = tables.scores(ours, tables.NON_PRIVATE).mean()
+        earned = tables.scores(ours, tables.AVERAGED, 1.0).mean() / bound
+        assert earned >= float(tables.best_in_the_paper(world, learner))
