@@ -264,6 +264,9 @@ def hiv() -> str:
     return table(head, [[name, *(got.get(e, "") for e in epsilons)] for name, got in lines.items()])
 
 
+TRIED = ("threshold", "target_rate")  # options of BCQ, against noise
+
+
 def bcq() -> str:
     """What noise costs BCQ on LunarLander, and what was tried against it."""
     usual = [
@@ -274,18 +277,15 @@ def bcq() -> str:
     ]
     lines: dict[str, dict[float | None, str]] = {}
     for row in usual + [row for row in measured() if row["round"] == "bcq"]:
-        said = (
-            [f"threshold {row['options']['threshold']:g}"] if "threshold" in row["options"] else []
-        )
+        said = [] if row["learner"] == "bcq" else [row["learner"].upper()]
+        said += [f"{n.replace('_', ' ')} {v:g}" for n, v in row["options"].items() if n in TRIED]
         said += ["one network for both parts"] if row.get("one_network") else []
         weight = row.get("imitation_weight")
         said += [f"imitation weighted {weight:g}"] if weight else []
         said += [f"{row['steps']} steps"] if row["steps"] != FitSettings.private_steps else []
-        name = (
-            "neither noise nor clipping"
-            if row["without_privacy"]
-            else ", ".join(said) or "as usual"
-        )
+        said = ["neither noise nor clipping"] if row["without_privacy"] else said
+        name = ", ".join(said) or "as usual"
+        assert row["epsilon"] not in lines.get(name, {}), f"two runs called {name}"
         lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
     head = ["LunarLander, BCQ, return (by seed)", "no noise", "ε = 5", "ε = 1"]
     return table(
