@@ -96,11 +96,13 @@ def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
 
 
 def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -> None:
-    selective = replace(PUBLISHED, method="selective", private_steps=20, private_share=0.5)
+    selective = replace(
+        PUBLISHED, method="selective", private_steps=20, private_share=0.5, batch_size=4
+    )
     plan = study.planned(LEARNER, replace(selective, iterations=3), 60.0)
     assert plan.release is not None
     assert plan.plain_steps == 20
-    full, empty = prefix(study, 5), prefix(study, 0)
+    full, empty = prefix(study, 8), prefix(study, 0)  # 8 and 7 are one program
 
     def trained(*released: Released) -> Any:
         own = replace(study, _releases={repr(plan.release): list(released)})
@@ -111,7 +113,7 @@ def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -
     first, second = (jax.tree.map(lambda leaf, n=n: leaf[n], one) for n in range(2))
     assert same(second, jax.tree.map(lambda leaf: leaf[1], both))
     assert not same(first, jax.tree.map(lambda leaf: leaf[0], both))
-    other = trained(empty, prefix(study, 3))
+    other = trained(empty, prefix(study, 7))
     assert same(first, jax.tree.map(lambda leaf: leaf[0], other))  # nothing of the other's
     (private,) = study.trained([replace(plan, release=None, plain_steps=0)])
     assert same(none, private[-1])
