@@ -112,6 +112,9 @@ def run_python(text: str, start: Path) -> None:
         return
     folder = Path()
     if A_PROGRAM in text:
+        # Its steps are those of the page's command, which has taken them all.
+        assert "private_steps=2000" in text
+        text = text.replace("private_steps=2000", "private_steps=20")
         folder = start / "program"
         folder.mkdir()
         for name in ("logs.parquet", "experts"):
