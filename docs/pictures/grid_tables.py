@@ -3,13 +3,18 @@
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from paper_tables import Facts, found, fraction, result, scores
+from paper_tables import OPTIMISERS, Facts, bound_of, found, fraction
 from rendering import provenance, table
 
 from quorum_rl.experiments.paper import best_settings
-from quorum_rl.experiments.paper.columns import NON_PRIVATE, PRIVATE_SHARES
+from quorum_rl.experiments.paper.columns import (
+    BATCH_SIZES,
+    LEARNING_RATES,
+    PRIVATE_SHARES,
+    grid_name,
+)
 
-OPTIMISER_NAMES: Final = {"adam": "Adam", "sgd": "plain steps"}
+OPTIMISER_NAMES: Final = {setting: name for name, setting in OPTIMISERS.items()}
 CLOSE: Final = 0.05  # of the bound: what three seeds hardly tell apart
 
 # The paper's table on the split at low ε: with three quarters for the release, and with none.
@@ -28,21 +33,20 @@ class Best(NamedTuple):
     scores: Any
 
 
-def grid_of(world: str, learner: str) -> Facts | None:
-    """The grid of a world and a learner, whatever the number of steps; None if not run."""
-    run = [one for one in found(f"{learner}-grid*") if one["world"] == world]
-    assert len(run) <= 1, f"several grids of {world}, {learner}"
-    return run[0] if run else None
+def grids() -> dict[tuple[str, str], Facts]:
+    """The grid of every world and learner, whatever its number of steps, as far as run."""
+    run = found("*-grid*")
+    made = {(one["world"], one["configuration"]["learner"]): one for one in run}
+    assert len(made) == len(run), "several grids of one world and learner"
+    return made
 
 
 def best_of(one: Facts, epsilon: float) -> list[Best]:
     """The best setting at each p, from p = 0 to 1; none where nothing was released."""
     made = []
     for share in sorted(PRIVATE_SHARES):
-        mark = f"p = {share:g}"
-        mine = [
-            m for m in one["methods"] if m["epsilon"] == epsilon and m["name"].endswith(f", {mark}")
-        ]
+        names = {grid_name(rate, batch, share) for rate in LEARNING_RATES for batch in BATCH_SIZES}
+        mine = [m for m in one["methods"] if m["epsilon"] == epsilon and m["name"] in names]
         if mine:
             method = max(mine, key=lambda m: float(np.mean(m["scores"])))
             made.append(Best(share, method, np.array(method["scores"])))
@@ -53,11 +57,8 @@ def grid() -> str:
     """The best of each p at every ε, and which p is best here and in the paper."""
     rows, notes = [], []
     shares = sorted(PRIVATE_SHARES)
-    run = [(one["world"], one["configuration"]["learner"]) for one in found("*-grid*")]
-    assert len(set(run)) == len(run), f"several grids of one world and learner: {run}"
-    for one in found("*-grid*"):
-        world, learner = one["world"], one["configuration"]["learner"]
-        bound = _bound(world, learner)
+    for (world, learner), one in grids().items():
+        bound = bound_of(world, learner)
         for epsilon in sorted({m["epsilon"] for m in one["methods"]}):
             each = {best.share: best for best in best_of(one, epsilon)}
             cells = [_cell(each.get(share), bound) for share in shares]
@@ -78,12 +79,6 @@ def grid() -> str:
     head = ["world, learner, ε", *(f"p = {share:g}" for share in shares)]
     head += [f"best p (and within {CLOSE:g})", "in the paper"]
     return "\n\n".join([table(head, rows), *notes])
-
-
-def _bound(world: str, learner: str) -> Any:
-    comparison = result(world, f"{learner}-comparison")
-    assert comparison is not None
-    return scores(comparison, NON_PRIVATE)
 
 
 def _cell(best: Best | None, bound: Any) -> str:
@@ -110,12 +105,12 @@ def _published_share(world: str, learner: str, epsilon: float) -> str:
 
 def split() -> str:
     """A release with three quarters of a low ε, or none: the best of the grid with each."""
-    rows = []
+    rows, run = [], grids()
     for (world, learner, epsilon), (with_release, without) in PAPER_ON_SPLIT.items():
-        one = grid_of(world, learner)
+        one = run.get((world, learner))
         here = ["not run", "not run"]
         if one is not None:
-            bound = _bound(world, learner)
+            bound = bound_of(world, learner)
             both = [best for best in best_of(one, epsilon) if 0 < best.share < 1]
             alone = [best for best in best_of(one, epsilon) if best.share == 1]
             here = [

@@ -18,7 +18,7 @@ WORLDS: Final = ("CartPole", "Acrobot", "LunarLander", "HIV")
 LEARNERS: Final = ("cql", "bcq")
 OURS: Final = (BOTH, AVERAGED)
 CLAIMED: Final = ("5", "7.5", "10")  # where the paper has best settings
-OPTIMISERS: Final = {"Adam": "", "plain steps": "-sgd"}  # and how their results' stages end
+OPTIMISERS: Final = {"Adam": "adam", "plain steps": "sgd"}
 ALMOST: Final = 0.95  # of what is learned without privacy, at ε = 5
 
 # What the paper prints at ε = 10 in its ablation of p, as fractions of its non-private baseline.
@@ -39,6 +39,19 @@ def found(stage: str) -> list[Facts]:
 def result(world: str, stage: str) -> Facts | None:
     path = RESULTS / "paper" / f"{world.lower()}-{stage}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def with_optimiser(world: str, stage: str, optimiser: str) -> Facts | None:
+    """The result of a stage of the paper's settings; that of Adam has no mark."""
+    mark = "" if optimiser == "Adam" else f"-{OPTIMISERS[optimiser]}"
+    return result(world, f"{stage}{mark}")
+
+
+def bound_of(world: str, learner: str) -> Any:
+    """The scores by seed of what is learned without privacy."""
+    comparison = result(world, f"{learner}-comparison")
+    assert comparison is not None
+    return scores(comparison, NON_PRIVATE)
 
 
 def number(value: float) -> str:
@@ -77,8 +90,8 @@ def comparisons() -> Iterator[tuple[str, str, Facts]]:
 def theirs(world: str, learner: str, epsilon: str) -> dict[str, Facts]:
     """The paper's method at its claimed ε with each optimiser that it was run with."""
     each = {
-        optimiser: result(world, f"{learner}-published-{epsilon}{end}")
-        for optimiser, end in OPTIMISERS.items()
+        optimiser: with_optimiser(world, f"{learner}-published-{epsilon}", optimiser)
+        for optimiser in OPTIMISERS
     }
     return {name: one["methods"][0] for name, one in each.items() if one and one["methods"]}
 
@@ -149,8 +162,9 @@ def published() -> str:
     rows = []
     for world, learner, ours in comparisons():
         bound, printed = scores(ours, NON_PRIVATE), best_in_the_paper(world, learner)
-        for optimiser, end in OPTIMISERS.items():
-            each = [result(world, f"{learner}-published-{epsilon}{end}") for epsilon in CLAIMED]
+        for optimiser in OPTIMISERS:
+            stages = [f"{learner}-published-{epsilon}" for epsilon in CLAIMED]
+            each = [with_optimiser(world, stage, optimiser) for stage in stages]
             if any(each):
                 cells = ["not run" if one is None else _published(one, bound) for one in each]
                 rows.append([f"{world}, {learner.upper()}", optimiser, *cells, printed])
@@ -198,10 +212,8 @@ def ablation() -> str:
     parts = []
     for one in found("*-ablation"):
         world, learner = one["world"], one["configuration"]["learner"]
-        ours = result(world, f"{learner}-comparison")
-        assert ours is not None
-        bound = scores(ours, NON_PRIVATE)
-        plain = result(world, f"{learner}-ablation{OPTIMISERS['plain steps']}")
+        bound = bound_of(world, learner)
+        plain = with_optimiser(world, f"{learner}-ablation", "plain steps")
         rows = [
             [
                 f"{m['name']}, ε = {m['epsilon']:g}",

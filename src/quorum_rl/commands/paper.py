@@ -28,8 +28,6 @@ TRAJECTORIES: Final = 20
 RETURN_EPISODES: Final = 10
 CURVE_TRAJECTORIES: Final = 100
 SHORT_STEPS: Final = 20_000
-# At which ε there are settings of the paper's, or those that its grid is run with.
-THEIR_EPSILONS: Final = {"published": (5.0, 7.5, 10.0), "grid": (2.5, 5.0, 7.5, 10.0)}
 # What is written of each of the grid's hundreds of methods; the rest is in their names.
 GRID_FACTS: Final = ("name", "epsilon", "scores", "returns", "released", "noise_multiplier")
 
@@ -100,13 +98,14 @@ class Paper:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise QuorumError(f"--{name.replace('_', '-')} is {value}: give at least 1.")
-        self._check_epsilons()
         from quorum_rl.devices import prepare
 
         prepare(fast=True)
         from quorum_rl.envs import get_world
 
         get_world(self.world)  # or one sentence that names those there are
+        if self.stage in ("published", "grid"):
+            self._their_epsilons()  # likewise, before a folder is made
         for folder in (self._home, self.results):
             folder.mkdir(parents=True, exist_ok=True)
             check_folder(folder)
@@ -133,17 +132,23 @@ class Paper:
         chosen = {"preset": self.preset, "expert_seed": self.expert_seed} | configuration
         return Result(self.world, stage, chosen, self.commit)
 
-    def _check_epsilons(self) -> None:
-        """Fail for an ε at which the stage has nothing to run; all of the usual ones are none."""
-        there = THEIR_EPSILONS.get(self.stage)
-        unknown = [one for one in self.epsilons if there is not None and one not in there]
+    def _their_epsilons(self) -> tuple[float, ...]:
+        """At which ε the paper's settings, or its grid, are run: those of them that are asked for.
+
+        Raises:
+            QuorumError: for one at which there is nothing to run; all the usual ones are none.
+        """
+        from quorum_rl.experiments.paper import GRID_EPSILONS
+        from quorum_rl.privacy.published_settings import BEST_SETTINGS
+
+        best = sorted({one.epsilon for one in BEST_SETTINGS})
+        there = GRID_EPSILONS if self.stage == "grid" else tuple(best)
+        unknown = [one for one in self.epsilons if one not in there]
         if unknown and self.epsilons != Paper.epsilons:
             raise QuorumError(
                 f"--epsilons has {unknown[0]:g}, and --stage {self.stage} is run at "
-                f"{', '.join(f'{one:g}' for one in there or ())}: give some of those."
+                f"{', '.join(f'{one:g}' for one in there)}: give some of those."
             )
-
-    def _those_of(self, there: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(one for one in there if one in self.epsilons)
 
     @property
@@ -263,7 +268,7 @@ class Paper:
 
         study = self._study()
         # A file for each: their trainings are long, and may be in processes of their own.
-        for epsilon in self._those_of(THEIR_EPSILONS["published"]):
+        for epsilon in self._their_epsilons():
 
             def methods(learner: str, epsilon: float = epsilon) -> "list[Method]":
                 return [
@@ -295,7 +300,7 @@ class Paper:
     def _grid(self) -> None:
         from quorum_rl.experiments.paper import grid_columns
 
-        steps, epsilons = self.steps or SHORT_STEPS, self._those_of(THEIR_EPSILONS["grid"])
+        steps, epsilons = self.steps or SHORT_STEPS, self._their_epsilons()
 
         def methods(learner: str) -> "list[Method]":
             return grid_columns(self.world, learner, steps, epsilons, self.paper_optimiser)

@@ -142,7 +142,8 @@ class Study:
         """The parameters of all runs of a group, whenever they are to be evaluated."""
         shared = plans[group[0]]
         kept: list[Any] = []
-        schedule = self._schedule([plans[number] for number in group])
+        mine = [plans[number] for number in group]
+        schedule = self._schedule(mine)
         wanted = list(_protocol(shared).steps(len(schedule)))
 
         def after_chunk(standing: Standing, done: int) -> None:
@@ -151,7 +152,7 @@ class Study:
                 wanted.pop(0)
                 kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
 
-        plain, parts = self._plain([plans[number] for number in group])
+        plain, parts = self._plain(mine)
         runs = [
             plans[number].new_run(
                 jax_key_data(self.entropy_of(number, seed), "noise"),
