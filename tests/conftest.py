@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from importlib.metadata import version
 
 import pytest
 
@@ -14,6 +15,17 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 # Small programs that run once are not worth LLVM's optimisations; tests whose programs run for long
 # ask for them (compiling.py). Set to 0, all tests are compiled as users compile.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# Half of what is left of compiling are XLA's fusion emitters, and its older ones do the same. XLA
+# ends a process that names a flag it does not know, so this one is for versions that know it.
+_OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+_flags = os.environ.get("XLA_FLAGS", "")
+if (
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
+    and version("jaxlib").startswith("0.10.")
+    and "xla_cpu_use_fusion_emitters" not in _flags
+):
+    os.environ["XLA_FLAGS"] = f"{_flags} {_OLDER_EMITTERS}".strip()
 
 # The first process makes the folder and removes it. No program is compiled twice in one run.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiling import optimised
 
 from quorum_rl.envs import AnyWorld, get_world, uniform_policy, with_params, world_names
 from quorum_rl.envs.lunar_lander import LunarLander
@@ -72,8 +71,7 @@ def test_the_acrobot_reference_earns_the_stated_return() -> None:
 def test_the_lunar_lander_reference_lands() -> None:
     # Without impacts: half as much to compile, and the reference seldom lands so hard.
     world = LunarLander(impact_passes=0)
-    with optimised():
-        returns = returns_of(world, reference=True, episodes=40)
+    returns = returns_of(world, reference=True, episodes=40)
     error = np.hypot(returns.std() / np.sqrt(40), 0.36)
     assert abs(returns.mean() - world.facts.reference_return) < ERRORS * error
     assert world.facts.normalised(returns.mean()) > 0.97
