@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from compiling import optimised
+from remembered_plans import remembered_plans
 
 from quorum_rl.cli import main
 from quorum_rl.experts import OnnxExperts
@@ -28,6 +29,8 @@ from quorum_rl.logs import open_demonstrations
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+__all__ = ["remembered_plans"]  # a fixture: the page's program plans as its command has
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "bring-your-own.md"

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from remembered_plans import remembered_plans
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
@@ -18,6 +19,8 @@ from quorum_rl.fit import FitSettings
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
 from quorum_rl.types import Released, Transition
+
+__all__ = ["remembered_plans"]  # a fixture for all tests here
 
 EXPERTS = 200
 PRIVATE = FitSettings(
