@@ -150,19 +150,21 @@ def test_the_papers_columns_have_the_optimiser_that_is_asked_for(optimiser: Opti
     setting = RELEASES[0]
     grid = grid_columns("CartPole", "bcq", 100, (10.0,), optimiser)
     ablation = ablation_columns("CartPole", "bcq", 100, optimiser=optimiser)
-    theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:4]]
+    theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:5]]
     assert {one.settings.optimiser for one in theirs} == {optimiser}
-    assert {one.settings.optimiser for one in ablation[4:]} == {"adam"}
+    assert {one.settings.optimiser for one in ablation[5:]} == {"adam"}
 
 
 def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_of_epsilon() -> None:
     methods = ablation_columns("CartPole", "bcq", 100)
-    names = [method.name for method in methods[:4]]
-    best = "p = 0.5, the published best"
-    assert names == ["p = 0", "p = 0, all of ε for the release", best, "p = 1"]
+    names = [method.name for method in methods[:5]]
+    none = ["p = 0", "p = 0, all of ε for the release"]
+    assert names == [*none, "p = 0.5, the published best", "p = 1", "p = 1, less noise"]
     shares = [method.settings.release_share for method in methods[:3]]
     assert shares == [0.75, 1.0, 0.75]
     assert methods[3].settings.method == "dp-sgd"
+    assert methods[4].settings == methods[3].settings
+    assert (methods[3].epsilon, methods[4].epsilon) == (10, 50)
     assert (methods[-1].settings.method, methods[-1].epsilon) == ("dp-sgd", 50)
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,49 @@ def test_averaged_steps_at_epsilon_1_earn_what_the_paper_prints_at_10(page: Page
         bound = tables.scores(ours, tables.NON_PRIVATE).mean()
         earned = tables.scores(ours, tables.AVERAGED, 1.0).mean() / bound
         assert earned >= float(tables.best_in_the_paper(world, learner))
+
+
+def published(world: str, learner: str, epsilon: str, optimiser: str = "") -> float | None:
+    """The mean score of one of the paper's settings, if it was run."""
+    file = ROOT / "results" / "paper" / f"{world}-{learner}-published-{epsilon}{optimiser}.json"
+    if not file.exists():
+        return None
+    (method,) = json.loads(file.read_text())["methods"]
+    return float(sum(method["scores"]) / len(method["scores"]))
+
+
+def test_plain_steps_are_better_than_adam_in_as_many_settings_as_we_say() -> None:
+    better = []
+    for world in ("cartpole", "acrobot", "lunarlander", "hiv"):
+        for learner, epsilon in product(("cql", "bcq"), ("5", "7.5", "10")):
+            adam = published(world, learner, epsilon)
+            plain = published(world, learner, epsilon, "-sgd")
+            if adam is not None and plain is not None:
+                better.append(plain > adam)
+    assert (sum(better), len(better)) == (7, 8)
+
+
+def test_the_papers_settings_earn_little_on_lunar_lander(page: Page) -> None:
+    tables = page.script.paper_tables
+    found = {}
+    for learner in ("cql", "bcq"):
+        ours = tables.result("LunarLander", f"{learner}-comparison")
+        bound = tables.scores(ours, tables.NON_PRIVATE).mean()
+        for epsilon, optimiser in product(("5", "7.5", "10"), ("", "-sgd")):
+            score = published("lunarlander", learner, epsilon, optimiser)
+            if score is not None:
+                found[learner, epsilon, optimiser] = score / bound
+        grid = tables.result("LunarLander", f"{learner}-grid-5000-steps")
+        assert max(sum(one["scores"]) / 3 for one in grid["methods"]) / bound < 0.3
+    assert len(found) == 10
+    assert round(max(found.values()), 2) == 0.31
+
+
+@pytest.mark.usefixtures("page")
+def test_every_step_private_is_the_best_of_the_grid_or_near_it() -> None:
+    tables = importlib.import_module("grid_tables")
+    rows = [line.split("|") for line in tables.grid().splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 16
+    for row in rows:
+        best = row[7].strip().replace(" (", ", ").rstrip(")").split(", ")
+        assert "1" in best, row
