@@ -1,6 +1,7 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
-Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`).
+Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`,
+`hiv_tables.py`).
 
 python docs/pictures/make_reproduction.py
 """
@@ -8,6 +9,7 @@ python docs/pictures/make_reproduction.py
 from typing import Any
 
 import grid_tables
+import hiv_tables
 import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
@@ -123,7 +125,9 @@ SECTIONS: Sections = {
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
     "bcq": tuning_tables.bcq,
-    "hiv": tuning_tables.hiv,
+    "hiv, small experts": hiv_tables.on_small_experts,
+    "hiv, the paper's experts": hiv_tables.on_the_papers_experts,
+    "hiv, least epsilon": hiv_tables.at_epsilon_1,
 }
 
 

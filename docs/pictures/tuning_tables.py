@@ -79,7 +79,14 @@ def step_of(row: Row) -> PrivateStep:
 
 
 def private() -> list[Row]:
-    return [row for row in measured() if row["epsilon"] is not None]
+    """All that learned from private steps alone."""
+    return [row for row in measured() if row["epsilon"] is not None and not both_stages(row)]
+
+
+def both_stages(row: Row) -> Row | None:
+    """How a row's plan was split, where there was a release too: its noise is then not here."""
+    found: Row | None = row.get("both_stages")
+    return found
 
 
 def near_the_rule(row: Row) -> bool:
@@ -242,26 +249,6 @@ def _beside(row: Row) -> str:
     if row["weight_decay"]:
         said.append(f"weight decay {row['weight_decay']:g}")
     return ", ".join(said)
-
-
-def hiv() -> str:
-    """What HIV's learners earned with their own settings, with noise and without."""
-    lines: dict[str, dict[float | None, str]] = {}
-    for row in (one for one in measured() if one["world"] == "HIV"):
-        options = {k: v for k, v in row["options"].items() if v != units_reward("HIV")}
-        said = [
-            row["learner"].upper(),
-            *(f"{k.replace('_', ' ')} {v:g}" for k, v in options.items()),
-        ]
-        if row["hidden"] != list(defaults.HIDDEN_SIZES):
-            said.append(f"networks {shown(row['hidden'])}, clip norm {row['clip_norm']:g}")
-        if row["without_privacy"] and row["steps"] != FitSettings.private_steps:
-            said.append(f"{row['steps']} steps")
-        each = " ".join(f"{one:.2g}" for one in row["returns"])
-        lines.setdefault(", ".join(said), {})[row["epsilon"]] = each
-    epsilons = (None, 5.0, 2.5, 1.0)
-    head = ["HIV, returns by seed", "without noise", *(f"ε = {one:g}" for one in epsilons if one)]
-    return table(head, [[name, *(got.get(e, "") for e in epsilons)] for name, got in lines.items()])
 
 
 TRIED = ("threshold", "target_rate")  # options of BCQ, against noise
