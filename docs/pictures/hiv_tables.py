@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from rendering import table
-from tuning_tables import Row, both_stages, measured, shown, step_of, units_reward
+from tuning_tables import Row, both_stages, measured, other_rate, shown, units_reward
 
 from quorum_rl.fit import FitSettings
-from quorum_rl.fit.stages import rate_for
 from quorum_rl.learners import defaults
 
 USUAL: Final = FitSettings()
@@ -78,10 +77,7 @@ def _name(row: Row) -> str:
         said.append(f"{row['steps']} steps")
     if row["averaging"] != USUAL.averaging:
         said.append(f"averaging {row['averaging']:g}")
-    if row["epsilon"] is not None and split is None:
-        times = row["rate"] / rate_for(step_of(row), row["steps"])
-        said += [] if f"{times:.1g}" == "1" else [f"{times:.1g} times the rule's rate"]
-    return ", ".join([row["learner"].upper(), *said])
+    return ", ".join([row["learner"].upper(), *said, *other_rate(row)])
 
 
 def _usual(name: str) -> float:

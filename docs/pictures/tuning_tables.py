@@ -241,9 +241,7 @@ def _beside(row: Row) -> str:
         for name, value in row["options"].items()
         if (name, value) != ("reward_scale", units_reward(row["world"]))
     ]
-    times = row["rate"] / rate_for(step_of(row), row["steps"])
-    if f"{times:.1g}" != "1":
-        said.append(f"{times:.1g} times the rule's rate")
+    said += other_rate(row)
     if row["hidden"] != list(defaults.HIDDEN_SIZES):
         said.append(f"networks {shown(row['hidden'])}")
     if row["weight_decay"]:
@@ -259,7 +257,8 @@ def bcq() -> str:
     usual = [
         row
         for row in private()
-        if (row["world"], row["round"], row["learner"]) == ("LunarLander", "units", "bcq")
+        if (row["world"], row["round"]) == ("LunarLander", "units")
+        and row["learner"] in ("bcq", "cql")
         and (row["observations"], row["transitions"]) == (IN_UNITS, 16)
     ]
     lines: dict[str, dict[float | None, str]] = {}
@@ -270,6 +269,7 @@ def bcq() -> str:
         weight = row.get("imitation_weight")
         said += [f"imitation weighted {weight:g}"] if weight else []
         said += [f"{row['steps']} steps"] if row["steps"] != FitSettings.private_steps else []
+        said += other_rate(row)
         said = ["neither noise nor clipping"] if row["without_privacy"] else said
         name = ", ".join(said) or "as usual"
         assert row["epsilon"] not in lines.get(name, {}), f"two runs called {name}"
@@ -278,6 +278,14 @@ def bcq() -> str:
     return table(
         head, [[name, *(got.get(e, "") for e in (None, 5.0, 1.0))] for name, got in lines.items()]
     )
+
+
+def other_rate(row: Row) -> list[str]:
+    """How the rate of private steps differs from the rule's, if it does."""
+    if row["epsilon"] is None or both_stages(row):
+        return []
+    times = row["rate"] / rate_for(step_of(row), row["steps"])
+    return [] if f"{times:.1g}" == "1" else [f"{times:.1g} times the rule's rate"]
 
 
 def units_reward(world: str) -> float:
