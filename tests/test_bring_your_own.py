@@ -179,10 +179,10 @@ def test_both_stages_took_place_and_the_bundles_have_nothing_private(walk: Walk)
 
 
 def test_the_policy_is_far_better_than_a_random_one(walk: Walk) -> None:
-    """In 14 such fits, all of one set of logs, the mean return was 349 to 500 of 500.
+    """In 14 such fits, all of one set of logs, the mean return was 473 to 500 of 500.
 
-    Their mean is 440 and their standard deviation 46, so the bar of 88 is 7 of them below: a false
-    alarm with probability 1e-13 if they were normal, of which 14 fits are no proof. December's,
+    Their mean is 494 and their standard deviation 9, so the bar of 88 is 46 of them below, and no
+    false alarm is to be expected, of which 14 fits are no proof. December's,
     without experts and with less epsilon, spread further (168 to 499): nothing is asserted of it.
     """
     found = facts(walk.folder / "runs" / "november" / "evaluation.json")

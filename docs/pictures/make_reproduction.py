@@ -1,7 +1,7 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
 Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`,
-`hiv_tables.py`).
+`hiv_tables.py`, `split_tables.py`).
 
 python docs/pictures/make_reproduction.py
 """
@@ -13,6 +13,7 @@ import hiv_tables
 import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
+import split_tables
 import tuning_tables
 from paper_tables import found, fraction, number
 from rendering import DOCS, Sections, provenance, table, write
@@ -125,6 +126,7 @@ SECTIONS: Sections = {
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
     "bcq": tuning_tables.bcq,
+    "split": split_tables.beside,
     "hiv, small experts": hiv_tables.on_small_experts,
     "hiv, the paper's experts": hiv_tables.on_the_papers_experts,
     "hiv, least epsilon": hiv_tables.at_epsilon_1,

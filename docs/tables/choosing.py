@@ -162,7 +162,7 @@ def fits_by_release_share() -> None:
 def fits_by_private_steps() -> None:
     rows = [
         [f"{share:g}", *fit_row(both_stages(settings=FitSettings(private_share=share)))]
-        for share in (0.2, 0.5, 0.8, 1.0)
+        for share in (0.5, 0.8, 0.95, 1.0)
     ]
     table("private_share, p", ["p", *FIT_HEAD], rows)
     rows = [

@@ -53,7 +53,7 @@ def test_the_events_are_of_the_steps_that_will_be_taken(both: FitPlan) -> None:
     assert training.sampling_rate == both.private.sampling_rate == FEW.sampling_rate
     assert training.noise_multiplier == both.private.noise_multiplier
     assert both.private.expected_batch == FEW.sampling_rate * 2000
-    assert both.plain_steps == both.private_steps / 4  # at a private share of four fifths
+    assert both.plain_steps == round(both.private_steps / 19)  # of twenty steps one is plain
 
 
 def test_accounting_the_stages_together_needs_less_noise_than_adding_up_their_parts(
@@ -287,7 +287,7 @@ def test_the_plan_says_what_will_be_spent_released_and_done(both: FitPlan) -> No
         "of at least 2000 experts",
         f"private steps: 8000, each expert drawn with probability {FEW.sampling_rate:g}",
         f"noise multiplier {both.private.noise_multiplier:.4g}",
-        "steps without noise: 2000",
+        "steps without noise: 421",
     ):
         assert part in said
 

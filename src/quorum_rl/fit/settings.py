@@ -40,7 +40,7 @@ class FitSettings:
     method: Method = "selective"
     mode: Mode = "tight"
     release_share: float = 0.5
-    private_share: float = 0.8
+    private_share: float = 0.95
     private_steps: int | None = 8000
     noise_multiplier: float | None = None
     transitions_per_expert: int = 64
