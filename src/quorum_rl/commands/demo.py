@@ -25,7 +25,7 @@ SEEDS: Final = 3
 EPISODES: Final = 100
 HIDDEN: Final = (64, 64)
 # What is not as `quorum fit` has it: fewer steps, so that two cores are done within minutes.
-SETTINGS: Final[dict[str, Any]] = {"private_steps": 2000, "private_share": 0.5}
+SETTINGS: Final[dict[str, Any]] = {"private_steps": 2000}
 MARK: Final = "DEMO.txt"  # only in a folder that has it may files be replaced
 
 
