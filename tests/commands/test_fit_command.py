@@ -66,7 +66,7 @@ def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
     assert Policy.load(facts["policy"]).world == "CartPole"
     assert {path.name for path in folder.iterdir()} >= {"policy.onnx", "config.toml", "config.json"}
     (line,) = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    assert line["step"] == 12  # ten private ones, and two without noise
+    assert line["step"] == 11  # ten private ones, and one without noise
     assert np.isfinite(line["loss_on_released"])
 
 
