@@ -60,11 +60,8 @@ def _each(row: Row, one: Shown) -> str:
 
 def _name(row: Row) -> str:
     """The learner, and all that is other than usual."""
-    said = [
-        f"{name.replace('_', ' ')} {value:g}"
-        for name, value in row["options"].items()
-        if value != units_reward("HIV")
-    ]
+    options = row["options"].items()
+    said = [_said(name, value) for name, value in options if value != units_reward("HIV")]
     split = both_stages(row)
     if split is not None:
         said.append("both stages")
