@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from hiv_tables import as_a_fit_has_it, in_billions
 from rendering import table
-from tuning_tables import Row, both_stages, by_seed, measured
+from tuning_tables import Row, both_stages, by_seed, measured, units_reward
 
+from quorum_rl.experiments.paper.columns import OWN_SETTINGS
 from quorum_rl.learners import Bcq
 
 EPSILON: Final = 5.0
@@ -18,23 +20,20 @@ SPLITS: Final = {
 
 def splits() -> dict[str, dict[str, list[float]]]:
     """Returns by seed at ε = 5, by world and learner and then by what was taken beside."""
+    small = [row for row in measured() if row["round"] == "split"]
+    hiv = [row for row in as_a_fit_has_it() if row["options"] == _usual_on_hiv(row["learner"])]
     found: dict[str, dict[str, list[float]]] = {}
-    for row in measured():
-        if row["epsilon"] == EPSILON and _is_of_these(row):
+    for row in hiv + small:
+        split = _split_of(row)
+        if row["epsilon"] == EPSILON and split is not None:
             name = f"{row['world']}, {row['learner'].upper()}"
-            split = _split_of(row)
-            if split is not None:
-                found.setdefault(name, {})[split] = row["returns"]
+            found.setdefault(name, {})[split] = row["returns"]
     return found
 
 
-def _is_of_these(row: Row) -> bool:
-    if row["round"] != "seed 2":
-        return bool(row["round"] == "split")
-    usual = {"reward_scale": 1e-8} | (
-        {"alpha": 0.1} if row["learner"] == "cql" else {"threshold": Bcq().threshold}
-    )
-    return bool(row["options"] == usual and row["transitions"] == 64)
+def _usual_on_hiv(learner: str) -> Row:
+    own = OWN_SETTINGS.get(("HIV", learner), {"threshold": Bcq().threshold})
+    return {"reward_scale": units_reward("HIV")} | own
 
 
 def _split_of(row: Row) -> str | None:
@@ -49,7 +48,7 @@ def beside() -> str:
     lines = []
     for name, earned in splits().items():
         shown = {
-            split: " ".join(f"{one / 1e9:.2f}" for one in each) if "HIV" in name else by_seed(each)
+            split: in_billions(each) if name.startswith("HIV") else by_seed(each)
             for split, each in earned.items()
         }
         lines.append([name, *(shown.get(split, "not run") for split in (ALONE, *SPLITS))])

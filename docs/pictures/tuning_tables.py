@@ -237,7 +237,7 @@ def _world_and_size(row: Row) -> tuple[bool, int, int, float, int]:
 def _beside(row: Row) -> str:
     """What a row has that is neither the default nor said in the table's other columns."""
     said = [
-        f"{name.replace('_', ' ')} {value:g}"
+        said_of(name, value)
         for name, value in row["options"].items()
         if (name, value) != ("reward_scale", units_reward(row["world"]))
     ]
@@ -264,7 +264,7 @@ def bcq() -> str:
     lines: dict[str, dict[float | None, str]] = {}
     for row in usual + [row for row in measured() if row["round"] == "bcq"]:
         said = [] if row["learner"] == "bcq" else [row["learner"].upper()]
-        said += [f"{n.replace('_', ' ')} {v:g}" for n, v in row["options"].items() if n in TRIED]
+        said += [said_of(name, value) for name, value in row["options"].items() if name in TRIED]
         said += ["one network for both parts"] if row.get("one_network") else []
         weight = row.get("imitation_weight")
         said += [f"imitation weighted {weight:g}"] if weight else []
@@ -278,6 +278,11 @@ def bcq() -> str:
     return table(
         head, [[name, *(got.get(e, "") for e in (None, 5.0, 1.0))] for name, got in lines.items()]
     )
+
+
+def said_of(name: str, value: float) -> str:
+    """A setting in words."""
+    return f"{name.replace('_', ' ')} {value:g}"
 
 
 def other_rate(row: Row) -> list[str]:
