@@ -273,7 +273,7 @@ def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> N
     assert isinstance(cql, Cql)
     assert isinstance(bcq, Bcq)
     assert (cql.reward_scale, bcq.reward_scale) == (1e-8, 1e-8)
-    assert (cql.alpha, bcq.threshold) == (0.1, Bcq().threshold)
+    assert (cql.alpha, bcq.threshold, bcq.target_rate) == (0.1, 0.1, 0.02)
     assert cql.observation_centre == bcq.observation_centre == units.centre
     assert cql.hidden_sizes == (512,)
     raw = learner_of(declared, "CQL", raw=True, reward_scale=3.0)

@@ -141,16 +141,20 @@ def _various() -> list[Run]:
 SHORT = [A, B, B, A, *[NO] * 8]
 MANY = [[B] * 11 + [A], [A] * 11 + [B]]
 OWN = np.stack([SHORT, MIXED[::-1], *MANY, MIXED], axis=1).astype(np.int8)
+# As where nothing was released to some: they sit out what the others do without noise.
+RESTING = np.stack([MIXED, np.where(MIXED == Kind.PLAIN, NO, MIXED)] * 2 + [MIXED], axis=1)
 
 
-@pytest.mark.parametrize("schedule", [MIXED, OWN], ids=["one schedule", "own schedules"])
+@pytest.mark.parametrize(
+    "schedule", [MIXED, OWN, RESTING], ids=["one schedule", "own schedules", "some rest"]
+)
 def test_runs_of_one_program_are_what_each_would_be_alone(
     schedule: Schedule, various: list[Run], data: ExpertData, plain: Transition
 ) -> None:
     together = trained(recipe_of(), various, schedule, data, plain)
     for number, run in enumerate(various):
         own = schedule if schedule.ndim == 1 else schedule[:, number]
-        alone = trained(recipe_of(), [run], own[own != NO], data, plain)
+        alone = trained(recipe_of(), [run], own, data, plain)
         for name in ("params", "target", "average"):
             one, many = getattr(alone, name), getattr(together, name)
             nearly_the_same(jax.tree.map(lambda leaf, at=number: leaf[at : at + 1], many), one)
