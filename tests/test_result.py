@@ -74,13 +74,15 @@ def test_both_stages_earn_most_on_cartpole_with_cql_and_are_clear_where_we_say(
 def test_nowhere_else_are_both_stages_clear_of_averaged_training(panels: dict[str, Any]) -> None:
     for name in set(panels) - {"CartPole, CQL"}:
         assert not clear(panels[name], BOTH, AVERAGED)
-    for name, below in (("Acrobot, CQL", 11), ("Acrobot, BCQ", 11), ("HIV, CQL", 10)):
+    for name in ("Acrobot, CQL", "Acrobot, BCQ", "HIV, BCQ"):
         found = pairs(panels[name], AVERAGED, BOTH)
         assert len(found) == 5
-        alone_is_better = {
-            e for e, (alone, both) in found.items() if alone.fraction > both.fraction
-        }
-        assert alone_is_better == {epsilon for epsilon in found if epsilon < below}
+        assert all(alone.fraction > both.fraction for alone, both in found.values())
+    lost = {
+        epsilon: round(alone.fraction - both.fraction, 2)
+        for epsilon, (alone, both) in pairs(panels["HIV, CQL"], AVERAGED, BOTH).items()
+    }
+    assert lost == {1.0: 0.02, 2.5: 0.06, 5.0: 0.0, 7.5: 0.0, 10.0: 0.0}
 
 
 def test_averaged_training_earns_what_we_say(panels: dict[str, Any]) -> None:
@@ -92,19 +94,19 @@ def test_averaged_training_earns_what_we_say(panels: dict[str, Any]) -> None:
             assert min(of(name).values()) >= 0.98
     assert min([*of("CartPole, BCQ").values(), *of("Acrobot, BCQ").values()]) >= 0.96
     assert (of("LunarLander, BCQ")[1], of("LunarLander, BCQ")[5]) == (0.61, 0.89)
-    assert (of("HIV, BCQ")[1], of("HIV, BCQ")[10]) == (0.03, 0.77)
+    assert [of("HIV, BCQ")[epsilon] for epsilon in (1, 2.5, 5)] == [0.91, 0.74, 0.97]
 
 
 def test_one_transition_gives_no_more_than_we_say(panels: dict[str, Any]) -> None:
     one = "DP-SGD, one transition"
-    for world, most in (("LunarLander", 0.365), ("HIV", 0.01)):
+    for world, most in (("LunarLander", 0.365), ("HIV", 0.195)):
         for learner in ("CQL", "BCQ"):
             assert all(
                 point.fraction < most for point in panels[f"{world}, {learner}"].methods[one]
             )
 
 
-@pytest.mark.parametrize(("optimiser", "run", "below"), [("Adam", 21, 10), ("plain steps", 8, 7)])
+@pytest.mark.parametrize(("optimiser", "run", "below"), [("Adam", 23, 13), ("plain steps", 11, 10)])
 def test_so_many_of_the_papers_settings_were_run_and_are_below_averaged_training(
     page: Page, panels: dict[str, Any], optimiser: str, run: int, below: int
 ) -> None:

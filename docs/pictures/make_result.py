@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 from paper_tables import CLAIMED, LEARNERS, WORLDS, result, theirs
-from rendering import DOCS, Sections, table, write
+from rendering import DOCS, Sections, hundredths, table, write
 
 from quorum_rl.evaluation import as_fraction_of, summarise
 
@@ -158,7 +158,7 @@ def fractions() -> str:
     for one in panels():
         cells = []
         for points in one.methods.values():
-            known = {p.epsilon: f"{p.fraction:.2f}" for p in points}
+            known = {p.epsilon: hundredths(p.fraction) for p in points}
             cells.append(" / ".join(known.get(epsilon, "–") for epsilon in TABLED))
         rows.append([one.name, *cells, f"{one.bound_score:.2f}"])
     return table([f"ε = {at}", *METHODS, "no privacy: score"], rows)

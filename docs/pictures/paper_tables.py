@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from rendering import RESULTS, provenance, table
+from rendering import RESULTS, hundredths, provenance, table
 from scipy import stats
 
 from quorum_rl.evaluation import Interval, as_fraction_of, summarise
@@ -69,13 +69,13 @@ def scores(facts: Facts, name: str, epsilon: float | None = None) -> Any:
 def fraction(of: Any, bound: Any) -> str:
     """Scores as a fraction of the bound's mean, with their interval."""
     made = summarise(as_fraction_of(of, bound))
-    return f"{made.mean:.2f}{between(made.mean_interval)}".replace("-", "−")
+    return hundredths(made.mean) + between(made.mean_interval)
 
 
 def between(interval: Interval | None) -> str:
-    return (
-        "" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]".replace("-", "−")
-    )
+    if interval is None:
+        return ""
+    return f" [{hundredths(interval.low)}, {hundredths(interval.high)}]"
 
 
 def comparisons() -> Iterator[tuple[str, str, Facts]]:
@@ -138,7 +138,7 @@ def _beside(claimed: dict[str, Facts], ours: Any, bound: Any) -> list[str]:
     return [
         f"{fraction(made, bound)}, {optimiser}",
         fraction(ours, bound),
-        f"{gap[0]:+.2f}{between(gap[1])}".replace("-", "−"),
+        hundredths(gap[0], "+") + between(gap[1]),
         verdict(gap[0], gap[1], 0.0),
     ]
 

@@ -38,6 +38,11 @@ def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, aligned, *rows])
 
 
+def hundredths(value: float, sign: str = "") -> str:
+    """A number to two places, with a minus that is one, and none before a zero."""
+    return f"{round(value, 2) + 0.0:{sign}.2f}".replace("-", "−")
+
+
 def provenance(facts: dict[str, Any]) -> str:
     """Where a result comes from, in words."""
     machine = facts["machine"].split(",")[0].removeprefix("gpu ").removeprefix("cpu ")
