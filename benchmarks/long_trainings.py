@@ -1,0 +1,166 @@
+"""Why the paper's long trainings fail with Adam: what noise does to weights, step after step.
+
+Takes the paper's setting at a claimed ε = 5, whose steps are all private, to its end in several
+ways, on small experts that are cut to as many as the paper's. After 300, 1000, 3000, … steps it
+says what the policy earns, and how far weights have moved from where they began, as a multiple of
+their size there. With Adam noise alone moves every weight by about rate · √steps.
+
+    quorum experts train CartPole --preset small --seed 1 --out small.safetensors
+    python benchmarks/long_trainings.py small.safetensors --learner bcq --out results/long
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from quorum_rl.devices import prepare
+
+prepare(fast=True)  # what noise does to weights does not hang on the last bits
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
+from quorum_rl.commands.training import world_of  # noqa: E402
+from quorum_rl.envs import AnyWorld  # noqa: E402
+from quorum_rl.evaluation import returns_of  # noqa: E402
+from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
+from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
+from quorum_rl.experiments.paper.population import acted  # noqa: E402
+from quorum_rl.experiments.results import Result  # noqa: E402
+from quorum_rl.experts import load_population  # noqa: E402
+from quorum_rl.learners import Learner  # noqa: E402
+from quorum_rl.privacy.published import published_steps  # noqa: E402
+from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
+from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
+from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
+from quorum_rl.training.schedule import Kind  # noqa: E402
+from tuning import EPISODES_KEY, FLOOR, cut  # noqa: E402
+
+CLAIMED: Final = 5.0
+TRAJECTORIES: Final = 20
+LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+AT_ONCE: Final = 100
+NO_NOISE: Final = 1e-6
+
+
+class Way(NamedTuple):
+    """The paper's setting, or one thing about it changed."""
+
+    name: str
+    optimiser: Optimiser
+    rate: float = 1.0  # times the paper's
+    noise: bool = True
+
+
+WAYS: Final = (
+    Way("Adam", "adam"),
+    Way("plain steps", "sgd"),
+    Way("Adam, a tenth of the rate", "adam", rate=0.1),
+    Way("Adam, no noise", "adam", noise=False),
+)
+
+
+def step_of(setting: PublishedSetting, way: Way) -> PrivateStep:
+    drawn = setting.batch_size / EXPERTS
+    assert setting.noise_multiplier is not None  # every step is private
+    return PrivateStep(
+        sampling_rate=drawn,
+        clip_norm=CLIP_NORM,
+        noise_multiplier=setting.noise_multiplier if way.noise else NO_NOISE,
+        expected_batch=setting.batch_size,
+        micro_batch=default_micro_batch(EXPERTS, drawn),
+        transitions_per_expert=1,
+    )
+
+
+def moved(first: Any, now: Any) -> list[float]:
+    """How far each run's weights are from where they began, for the size that they had there."""
+    pairs = list(zip(jax.tree.leaves(first), jax.tree.leaves(now), strict=True))
+
+    def squares(arrays: list[Any]) -> Any:
+        return sum(np.square(one).reshape(len(one), -1).sum(axis=1) for one in arrays)
+
+    far = squares([np.asarray(b) - np.asarray(a) for a, b in pairs])
+    return np.sqrt(far / squares([np.asarray(a) for a, _ in pairs])).tolist()  # type: ignore[no-any-return]
+
+
+def gone(
+    way: Way,
+    setting: PublishedSetting,
+    learner: Learner,
+    world: AnyWorld,
+    data: ExpertData,
+    given: argparse.Namespace,
+) -> dict[str, Any]:
+    """What one way earns, and how far it goes, whenever it is looked at."""
+    step, steps = step_of(setting, way), given.steps or published_steps(setting)
+    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=way.optimiser)
+    runs = [
+        new_run(
+            noise_key=jax_key_data(SeededEntropy(seed), "noise"),
+            public_key=jax_key_data(SeededEntropy(seed), "public"),
+            learning_rate=way.rate * setting.learning_rate,
+            private=step,
+        )
+        for seed in range(given.seeds)
+    ]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    spaces = world.spaces
+    start = begin(recipe, stacked, spaces.observation_size, spaces.action_count)
+    first = jax.tree.map(np.array, start.params)
+    rows: list[dict[str, Any]] = []
+
+    def look(standing: Standing, done: int) -> None:
+        if done not in LOOKED_AT and done != steps:
+            return
+        key = jax.random.key(EPISODES_KEY)
+        returns = returns_of(learner, standing.params, world, None, key, given.episodes)
+        earned = np.asarray(returns, np.float64).mean(axis=1).tolist()
+        rows.append({"steps": done, "returns": earned, "moved": moved(first, standing.params)})
+        print(way.name, rows[-1], flush=True)
+
+    schedule = np.full(steps, Kind.PRIVATE, np.int8)
+    train(
+        recipe,
+        stacked,
+        start,
+        schedule,
+        private=data,
+        plain=None,
+        after_chunk=look,
+        steps_at_once=AT_ONCE,
+    )
+    return {**way._asdict(), "learning_rate": way.rate * setting.learning_rate, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
+    parser.add_argument("--steps", type=int, help="otherwise to the end of the paper's budget")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--out", type=Path, help="folder for the result")
+    given = parser.parse_args()
+    population = load_population(given.population)
+    world = world_of(population, None)
+    chosen = {"learner": given.learner, "seeds": given.seeds, "episodes": given.episodes}
+    result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
+    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    data = cut(expert_data(log), EXPERTS // log.expert_count)
+    settings = best_settings(world.name, given.learner)
+    setting = next(one for one in settings if one.epsilon == CLAIMED)
+    learner = learner_of(log.declared, given.learner)
+    ways = [gone(way, setting, learner, world, data, given) for way in WAYS]
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        found = {"population": dict(population.origin), "experts": data.expert_count, "ways": ways}
+        print(result.save(given.out, found))
+
+
+if __name__ == "__main__":
+    main()
