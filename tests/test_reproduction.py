@@ -178,6 +178,16 @@ def test_one_setting_that_was_run_twice_on_hiv_earned_what_we_say(page: Page) ->
     assert [round(one["returns"][0] / 1e9, 3) for one in (here, there)] == [1.434, 1.438]
 
 
+def test_on_hiv_bcq_fails_more_often_beside_a_release_than_with_more_noise(page: Page) -> None:
+    tables = page.script.paper_tables
+    facts = tables.result("HIV", "bcq-comparison")
+    found = {(one["name"], one["epsilon"]): one for one in facts["methods"]}
+    beside, alone = found[tables.BOTH, 5.0], found[tables.AVERAGED, 2.5]
+    noise = [round(one["noise_multiplier"], 1) for one in (beside, alone)]
+    failed = [sum(earned < 1e9 for earned in one["returns"]) for one in (beside, alone)]
+    assert (noise, failed) == ([4.1, 5.9], [3, 1])
+
+
 @pytest.mark.usefixtures("page")
 def test_units_raised_returns_in_every_setting_and_at_every_seed() -> None:
     tables = importlib.import_module("tuning_tables")
