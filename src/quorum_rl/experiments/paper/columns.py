@@ -38,9 +38,8 @@ RELEASE_ONLY_STEPS: Final = (
     20_000  # the paper does not say how long it trains without private steps
 )
 
-# Chosen on experts of another seed than results are of. With rewards in the world's units CQL's
-# usual weight of likelihood, 1, outweighs HIV's values; BCQ's usual numbers fail with the noise of
-# ε = 1.
+# Chosen on experts of another seed than results are of: with noise CQL's usual weight of
+# likelihood, 1, earns less, and BCQ's usual numbers fail at ε = 1.
 OWN_SETTINGS: Final = {
     ("HIV", "cql"): {"alpha": 0.1},
     ("HIV", "bcq"): {"threshold": 0.1, "target_rate": 0.02},
