@@ -1,9 +1,10 @@
 """Why the paper's long trainings fail with Adam: what noise does to weights, step after step.
 
-Takes the paper's setting at a claimed ε = 5, whose steps are all private, to its end in several
-ways, on small experts that are cut to as many as the paper's. After 300, 1000, 3000, … steps it
-says what the policy earns, and how far weights have moved from where they began, as a multiple of
-their size there. With Adam noise alone moves every weight by about rate · √steps.
+Takes the paper's setting at a claimed ε = 5, whose steps are all private, in several ways, on small
+experts that are cut to as many as the paper's (a proxy, as in `tuning.py`). After 300, 1000, 3000,
+… steps it says what the policy earns, and how far weights have moved from where they began, as a
+multiple of their size there. With Adam noise moves every weight by about rate · √steps; plain steps
+do as much at that rate times batch / (noise multiplier · clip norm), and are tried with that too.
 
     quorum experts train CartPole --preset small --seed 1 --out small.safetensors
     python benchmarks/long_trainings.py small.safetensors --learner bcq --out results/long
@@ -24,6 +25,7 @@ import numpy as np  # noqa: E402
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
+from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
@@ -31,6 +33,7 @@ from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experiments.results import Result  # noqa: E402
 from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
+from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
@@ -52,16 +55,20 @@ class Way(NamedTuple):
 
     name: str
     optimiser: Optimiser
-    rate: float = 1.0  # times the paper's
+    rate_factor: float = 1.0
     noise: bool = True
 
 
-WAYS: Final = (
-    Way("Adam", "adam"),
-    Way("plain steps", "sgd"),
-    Way("Adam, a tenth of the rate", "adam", rate=0.1),
-    Way("Adam, no noise", "adam", noise=False),
-)
+def ways(setting: PublishedSetting) -> list[Way]:
+    assert setting.noise_multiplier is not None  # every step is private
+    as_far = setting.batch_size / (setting.noise_multiplier * CLIP_NORM)
+    return [
+        Way("Adam", "adam"),
+        Way("plain steps, as far", "sgd", as_far),
+        Way("plain steps", "sgd"),
+        Way("Adam, a tenth of the rate", "adam", 0.1),
+        Way("Adam, no noise", "adam", noise=False),
+    ]
 
 
 def step_of(setting: PublishedSetting, way: Way) -> PrivateStep:
@@ -88,7 +95,7 @@ def moved(first: Any, now: Any) -> list[float]:
     return np.sqrt(far / squares([np.asarray(a) for a, _ in pairs])).tolist()  # type: ignore[no-any-return]
 
 
-def gone(
+def followed(
     way: Way,
     setting: PublishedSetting,
     learner: Learner,
@@ -103,7 +110,7 @@ def gone(
         new_run(
             noise_key=jax_key_data(SeededEntropy(seed), "noise"),
             public_key=jax_key_data(SeededEntropy(seed), "public"),
-            learning_rate=way.rate * setting.learning_rate,
+            learning_rate=way.rate_factor * setting.learning_rate,
             private=step,
         )
         for seed in range(given.seeds)
@@ -134,7 +141,52 @@ def gone(
         after_chunk=look,
         steps_at_once=AT_ONCE,
     )
-    return {**way._asdict(), "learning_rate": way.rate * setting.learning_rate, "rows": rows}
+    return {**way._asdict(), "learning_rate": way.rate_factor * setting.learning_rate, "rows": rows}
+
+
+def setting_of(world: str, learner: str) -> PublishedSetting:
+    """
+    Raises:
+        QuorumError: if the paper has none whose steps are all private.
+    """
+    for setting in best_settings(world, learner):
+        if setting.epsilon == CLAIMED and setting.private_share == 1:
+            return setting
+    raise QuorumError(
+        f"the paper has no setting for {world} at ε = {CLAIMED:g} whose steps are all private: "
+        "give experts of CartPole, LunarLander or HIV."
+    )
+
+
+def experts_of(log: Demonstrations) -> ExpertData:
+    """As many as the paper has.
+
+    Raises:
+        QuorumError: if they cannot be cut so.
+    """
+    if EXPERTS % log.expert_count:
+        raise QuorumError(
+            f"there are {log.expert_count} experts, and {EXPERTS} cannot be cut out of them: give "
+            "300, or another number that divides it."
+        )
+    return cut(expert_data(log), EXPERTS // log.expert_count)
+
+
+def measured(given: argparse.Namespace) -> None:
+    population = load_population(given.population)
+    world = world_of(population, None)
+    setting = setting_of(world.name, given.learner)
+    chosen = {name: getattr(given, name) for name in ("learner", "steps", "seeds", "episodes")}
+    result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
+    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    data = experts_of(log)
+    learner = learner_of(log.declared, given.learner)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+    found = [followed(way, setting, learner, world, data, given) for way in ways(setting)]
+    if given.out is not None:
+        facts = {"population": dict(population.origin), "experts": data.expert_count, "ways": found}
+        print(result.save(given.out, facts))
 
 
 def main() -> None:
@@ -146,20 +198,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--out", type=Path, help="folder for the result")
     given = parser.parse_args()
-    population = load_population(given.population)
-    world = world_of(population, None)
-    chosen = {"learner": given.learner, "seeds": given.seeds, "episodes": given.episodes}
-    result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
-    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
-    data = cut(expert_data(log), EXPERTS // log.expert_count)
-    settings = best_settings(world.name, given.learner)
-    setting = next(one for one in settings if one.epsilon == CLAIMED)
-    learner = learner_of(log.declared, given.learner)
-    ways = [gone(way, setting, learner, world, data, given) for way in WAYS]
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        found = {"population": dict(population.origin), "experts": data.expert_count, "ways": ways}
-        print(result.save(given.out, found))
+    for name in ("steps", "seeds", "episodes"):
+        if getattr(given, name) is not None and getattr(given, name) < 1:
+            parser.error(f"--{name} is {getattr(given, name)}: give at least 1")
+    try:
+        measured(given)
+    except (QuorumError, OSError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -191,6 +191,21 @@ def test_on_hiv_bcq_fails_beside_a_release_with_less_noise_than_it_learns_with_a
 
 
 @pytest.mark.usefixtures("page")
+def test_with_adam_noise_moves_weights_with_the_root_of_steps_and_returns_fall() -> None:
+    for facts in importlib.import_module("long_tables").results().values():
+        ways = {way["name"]: way["rows"] for way in facts["ways"]}
+        far, earned = (
+            {name: [np.mean(row[key]) for row in rows] for name, rows in ways.items()}
+            for key in ("moved", "returns")
+        )
+        assert far["Adam"][-1] / far["Adam"][0] == pytest.approx(10, rel=0.05)
+        assert far["Adam"][-1] / far["Adam, a tenth of the rate"][-1] == pytest.approx(10, rel=0.1)
+        assert max(earned["Adam"]) > 2 * earned["Adam"][-1]
+        for name in set(ways) - {"Adam"}:
+            assert earned[name][-1] > 0.95 * max(earned[name])
+
+
+@pytest.mark.usefixtures("page")
 def test_units_raised_returns_in_every_setting_and_at_every_seed() -> None:
     tables = importlib.import_module("tuning_tables")
     both = tables.pairs(tables.UNITS, "raw")

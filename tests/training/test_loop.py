@@ -141,8 +141,11 @@ def _various() -> list[Run]:
 SHORT = [A, B, B, A, *[NO] * 8]
 MANY = [[B] * 11 + [A], [A] * 11 + [B]]
 OWN = np.stack([SHORT, MIXED[::-1], *MANY, MIXED], axis=1).astype(np.int8)
-# As where nothing was released to some: they sit out what the others do without noise.
-RESTING = np.stack([MIXED, np.where(MIXED == Kind.PLAIN, NO, MIXED)] * 2 + [MIXED], axis=1)
+# Who sits out each step: nobody, everybody, all but one. At one step somebody takes the other kind.
+SITTING = ["", "03", "01234", "124", "0134", "1234", "0", "4", "12", "3", "2", "4"]
+RESTS = np.array([[str(run) in row for run in range(5)] for row in SITTING])
+RESTING = np.where(RESTS, NO, MIXED[:, None]).astype(np.int8)
+RESTING[10, 1] = A
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,27 @@ def test_runs_of_one_program_are_what_each_would_be_alone(
         for name in ("params", "target", "average"):
             one, many = getattr(alone, name), getattr(together, name)
             nearly_the_same(jax.tree.map(lambda leaf, at=number: leaf[at : at + 1], many), one)
+
+
+@pytest.mark.parametrize("kind", [A, B], ids=["released", "private"])
+def test_a_run_that_sits_out_a_kind_of_step_reads_nothing_of_its_data(
+    kind: Kind, various: list[Run], data: ExpertData, plain: Transition
+) -> None:
+    """Though others read it in the same program. A run that sits out nothing would notice."""
+
+    def ended(schedule: Schedule, data: ExpertData, plain: Transition) -> Any:
+        params = trained(recipe_of(), various[:2], schedule, data, plain).params
+        return [jax.tree.map(lambda leaf, at=run: leaf[at], params) for run in range(2)]
+
+    changed = (data.transitions if kind == B else plain)._replace(
+        reward=1 + (data.transitions if kind == B else plain).reward
+    )
+    others = (replace(data, transitions=changed), plain) if kind == B else (data, changed)
+    resting = np.stack([MIXED, np.where(kind == MIXED, NO, MIXED)], axis=1).astype(np.int8)
+    before, after = ended(resting, data, plain), ended(resting, *others)
+    same_bits(after[1], before[1])
+    with pytest.raises(AssertionError):
+        same_bits(after[0], before[0])
 
 
 def test_a_run_reads_its_own_part_of_the_shared_released_data_only(
@@ -182,7 +206,9 @@ def test_the_size_of_a_chunk_changes_no_bit(data: ExpertData, plain: Transition)
 
 
 @pytest.mark.parametrize("stop", [4, 8])
-@pytest.mark.parametrize("schedule", [MIXED, OWN], ids=["one schedule", "own schedules"])
+@pytest.mark.parametrize(
+    "schedule", [MIXED, OWN, RESTING], ids=["one schedule", "own schedules", "some rest"]
+)
 def test_a_resumed_run_ends_in_the_same_bits_however_often_it_is_resumed(
     stop: int, schedule: Schedule, various: list[Run], data: ExpertData, plain: Transition
 ) -> None:

@@ -87,9 +87,8 @@ def train(
 ) -> Standing:
     """Take the steps of `schedule` that `standing` has not taken yet.
 
-    A schedule is `(steps,)`, shared by all runs, or `(steps, runs)`. Where the latter has both
-    kinds at one step, both are computed for every run, and one is kept; runs that only sit out
-    steps of the others cost nothing more.
+    A schedule is `(steps,)`, shared by all runs, or `(steps, runs)`. With the latter every kind
+    that some run takes at a step is computed for all, and what a run does not take is dropped.
 
     `after_chunk` sees where the runs stand and how many steps are done; it may save that, evaluate
     it, or stop the training by returning True. The next chunk takes its arrays over: copy what you
@@ -114,7 +113,7 @@ def train(
     if isinstance(private, SpreadData):
         runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
         standing = everywhere(standing)  # as it comes back, or the program is compiled again
-    program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None, _mixes(schedule))
+    program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
     done = int(np.asarray(standing.step)[0])
     data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
     while done < len(schedule):
@@ -177,20 +176,9 @@ def _data_of(
     return private
 
 
-def _mixes(schedule: Schedule) -> bool:
-    """Whether runs take steps of both kinds at the same place."""
-    if schedule.ndim == 1:
-        return False
-    both = (schedule == Kind.PLAIN).any(axis=1) & (schedule == Kind.PRIVATE).any(axis=1)
-    return bool(both.any())
-
-
 @lru_cache(maxsize=16)
-def _compiled(recipe: Recipe, axis: str | None, mixes: bool = False) -> Callable[..., Standing]:
-    """A chunk of steps of many runs, as one program; on all devices, if `axis` is theirs.
-
-    It is cheaper if it need not mix kinds: then only the one that some runs want is computed.
-    """
+def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
+    """A chunk of steps of many runs, as one program; on all devices, if `axis` is theirs."""
 
     def chunk(
         standing: Standing,
@@ -210,12 +198,14 @@ def _compiled(recipe: Recipe, axis: str | None, mixes: bool = False) -> Callable
                 lambda: _stepped(recipe, standing, runs, None, plain, axis),
                 lambda: _stepped(recipe, standing, runs, data, None, axis),
             )
-            if kind.ndim == 0:
+            nothing, without_noise, with_noise = ways
+            if kind.ndim == 0:  # all runs share the kind
                 return jax.lax.switch(kind + 1, ways), None
-            if mixes:
-                each = tuple(way() for way in ways)
-            else:  # those that do not sit it out share the kind: only that way is computed
-                each = ways[0](), *[jax.lax.switch(kind.max() + 1, ways)] * 2
+            each = (
+                nothing(),
+                jax.lax.cond((kind == Kind.PLAIN).any(), without_noise, nothing),
+                jax.lax.cond((kind == Kind.PRIVATE).any(), with_noise, nothing),
+            )
 
             def chosen(nothing: Array, without_noise: Array, with_noise: Array) -> Array:
                 which = kind.reshape(-1, *[1] * (nothing.ndim - 1))

@@ -18,7 +18,7 @@ Schedule = npt.NDArray[np.int8]
 class Kind(IntEnum):
     """What a step does."""
 
-    NOTHING = -1  # padding behind the last step
+    NOTHING = -1  # padding behind the last step, or a step that only other runs take
     PLAIN = 0
     PRIVATE = 1
 
