@@ -1,9 +1,9 @@
-"""Every result of docs/reproduction.md from nothing, side by side on one GPU, in order of need.
+"""Every result of docs/reproduction.md, side by side on one GPU, in order of need.
 
 A training of the paper's leaves most of a GPU idle, so many calls of `quorum paper` run at once.
 Each begins as soon as what it reads is there, the most needed first; what could not end in time is
-not begun, and what has not ended when time is over is stopped. Run it again with `--only` for the
-rest.
+not begun, and what has not ended when time is over is stopped. Experts and demonstrations that are
+in the folder are used as they are, so the rest can be run later with `--only`.
 
     python benchmarks/paper_queue.py --folder /tmp/paper --results results/paper --minutes 60
 
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -25,212 +26,314 @@ from typing import Final
 WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")
 LEARNERS: Final = ("cql", "bcq")
 CLAIMED: Final = ("10", "7.5", "5")
-UNENDED: Final = ("waiting", "running")
-PLAIN_STEPS: Final = ("--paper-optimiser", "sgd")
-# Seconds that these take beside ten others, at least: with less time left they are not begun.
-EXPERTS_TAKE: Final = {"LunarLander": 350, "HIV": 400, "CartPole": 130, "Acrobot": 130}
+OPTIMISERS: Final = ("adam", "sgd")
+FILES: Final = {"experts": "experts.safetensors", "demonstrations": "demonstrations.arrow"}
 TRAINED_BEFORE: Final = {"Acrobot": "CartPole", "HIV": "LunarLander"}
-LONG_TRAININGS: Final = {
+
+# Seconds that each takes beside ten others, at least: with less time left it is not begun.
+EXPERTS_TAKE: Final = {"LunarLander": 350, "HIV": 400, "CartPole": 130, "Acrobot": 130}
+COMPARISON_TAKES: Final = 320
+GRID_TAKES: Final = 260
+OTHERS_TAKE: Final = {"demonstrations": 20, "ablation": 120, "counts": 300}
+PUBLISHED_TAKES: Final = {
     ("LunarLander", "cql", "10"): 700,
     ("LunarLander", "cql", "5"): 700,
-    ("LunarLander", "bcq", "7.5"): 600,
+    ("LunarLander", "bcq", "7.5"): 650,
     ("CartPole", "cql", "10"): 600,
     ("HIV", "bcq", "10"): 500,
-    ("CartPole", "bcq", "10"): 450,
     ("HIV", "bcq", "5"): 450,
+    ("CartPole", "bcq", "10"): 450,
+    ("LunarLander", "bcq", "10"): 400,
+    ("HIV", "bcq", "7.5"): 370,
+    ("LunarLander", "bcq", "5"): 300,
+    ("LunarLander", "cql", "7.5"): 250,
+    ("CartPole", "cql", "7.5"): 200,
 }
+A_LONG_TIME: Final = 450
+A_SHORT_TIME: Final = 5
+GRACE: Final = 20.0  # seconds in which a process may save what it has
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """One process: what it is called, what it waits for, how long it takes at least."""
+    """One process: what it is called, what it waits for, how many seconds it takes at least."""
 
     name: str
     command: tuple[str, ...]
     after: tuple[str, ...] = ()
-    seconds: float = 0.0
+    at_least: float = 0.0
     urgent: bool = False  # the GPU serves it first
-    behind: str | None = None  # not beside this one, if that is run: memory is for one of them
+    behind: str | None = None  # not beside this one: memory is for one of them
+    makes: Path | None = None  # no need to run it if that is there
 
 
-def jobs(shared: Sequence[str], python: str = sys.executable) -> list[Job]:
-    """All there is to run, the most needed first. `shared` are options of every call."""
+@dataclass(frozen=True)
+class Evaluation:
+    """Makes the jobs; `shared` are options of every call."""
 
-    def job(
-        name: str, options: Sequence[str], after: str | None, seconds: float, urgent: bool = False
-    ) -> Job:
-        world, stage, *_ = name.split()
-        # Of HIV every episode is the same.
-        one_episode = ("--episodes", "1") if world == "HIV" and after else ()
-        command = (python, "-u", "-m", "quorum_rl", "paper", world, "--stage", stage)
-        before = (f"{world} {after}",) if after else ()
-        return Job(name, (*command, *one_episode, *options, *shared), before, seconds, urgent)
+    folder: Path
+    shared: tuple[str, ...] = ()
 
-    def of_learner(name: str, learner: str, seconds: float, *options: str) -> Job:
-        marked = f"{name} {learner}{' sgd' if 'sgd' in options else ''}"
-        after = "experts" if "counts" in name else "demonstrations"
-        return job(marked, ("--learners", learner, *options), after, seconds)
-
-    def published(world: str, learner: str, epsilon: str, *options: str) -> Job:
-        name = " ".join((world, "published", learner, epsilon, *options[1:]))
-        setting = (world, learner, epsilon)
-        only = ("--learners", learner, "--epsilons", epsilon, *options)
-        longest = LONG_TRAININGS.get(setting) == max(LONG_TRAININGS.values())
-        return job(name, only, "demonstrations", LONG_TRAININGS.get(setting, 150), longest)
-
-    first = [
-        replace(
-            job(f"{one} experts", (), None, EXPERTS_TAKE[one], one == WORLDS[0]),
-            behind=f"{TRAINED_BEFORE[one]} experts" if one in TRAINED_BEFORE else None,
-        )
-        for one in WORLDS
-    ]
-    logs = [job(f"{one} demonstrations", (), "experts", 40, one == WORLDS[0]) for one in WORLDS]
-    settings = list(product(WORLDS, LEARNERS, CLAIMED))
-    theirs = [published(*one, *options) for one in settings for options in ((), PLAIN_STEPS)]
-    theirs.sort(key=lambda one: -one.seconds)
-    comparisons, others = [], []
-    for learner, world in product(LEARNERS, WORLDS):
-        steps = ("--bound-steps", "8000") if world == "HIV" else ()
-        comparisons.append(of_learner(f"{world} comparison", learner, 350, "--seeds", "5", *steps))
-        episodes = () if world == "HIV" else ("--episodes", "20")
-        others += [
-            of_learner(f"{world} ablation", learner, 200),
-            of_learner(f"{world} grid", learner, 270, "--steps", "5000", *episodes),
-            of_learner(f"{world} ablation", learner, 200, *PLAIN_STEPS),
+    def jobs(self) -> list[Job]:
+        """All there is to run, the most needed first."""
+        published = [self.published(*one) for one in product(WORLDS, LEARNERS, CLAIMED, OPTIMISERS)]
+        published.sort(key=lambda job: -job.at_least)
+        long = [job for job in published if job.at_least >= A_LONG_TIME]
+        return [
+            *(self.prepared(world, stage) for stage in FILES for world in WORLDS),
+            *long,
+            *(self.comparison(learner, world) for learner, world in product(LEARNERS, WORLDS)),
+            *(job for job in published if job not in long),
+            *(self.counts(learner) for learner in LEARNERS),
+            *(self.ablation(*one) for one in product(LEARNERS, WORLDS, OPTIMISERS)),
+            *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
         ]
-    counts = [of_learner("Acrobot counts", learner, 300) for learner in LEARNERS]
-    long = len(LONG_TRAININGS) * 2
-    return [*first, *logs, *theirs[:long], *comparisons, *theirs[long:], *counts, *others]
+
+    def prepared(self, world: str, stage: str) -> Job:
+        """Experts or demonstrations, which all others read."""
+        before = TRAINED_BEFORE.get(world) if stage == "experts" else None
+        return Job(
+            name=f"{world} {stage}",
+            command=self._command(world, stage),
+            after=() if stage == "experts" else (f"{world} experts",),
+            at_least=EXPERTS_TAKE[world] if stage == "experts" else OTHERS_TAKE[stage],
+            urgent=world == WORLDS[0],
+            behind=before and f"{before} experts",
+            makes=self.folder / world.lower() / FILES[stage],
+        )
+
+    def published(self, world: str, learner: str, epsilon: str, optimiser: str) -> Job:
+        usual = A_SHORT_TIME if world == "Acrobot" else 50
+        return Job(
+            name=f"{world} published {learner} {epsilon} {optimiser}",
+            command=(
+                *self._command(world, "published", learner),
+                *("--epsilons", epsilon, "--paper-optimiser", optimiser),
+            ),
+            after=(f"{world} demonstrations",),
+            at_least=PUBLISHED_TAKES.get((world, learner, epsilon), usual),
+            urgent=(world, learner, epsilon) == next(iter(PUBLISHED_TAKES)),
+        )
+
+    def comparison(self, learner: str, world: str) -> Job:
+        steps = ("--bound-steps", "8000") if world == "HIV" else ()
+        return Job(
+            name=f"{world} comparison {learner}",
+            command=(*self._command(world, "comparison", learner), "--seeds", "5", *steps),
+            after=(f"{world} demonstrations",),
+            at_least=COMPARISON_TAKES,
+        )
+
+    def counts(self, learner: str) -> Job:
+        return Job(
+            name=f"Acrobot counts {learner}",
+            command=self._command("Acrobot", "counts", learner),
+            after=("Acrobot experts",),
+            at_least=OTHERS_TAKE["counts"],
+        )
+
+    def ablation(self, learner: str, world: str, optimiser: str) -> Job:
+        chosen = ("--paper-optimiser", optimiser)
+        return Job(
+            name=f"{world} ablation {learner} {optimiser}",
+            command=(*self._command(world, "ablation", learner), *chosen),
+            after=(f"{world} demonstrations",),
+            at_least=OTHERS_TAKE["ablation"],
+        )
+
+    def grid(self, learner: str, world: str) -> Job:
+        episodes = () if world == "HIV" else ("--episodes", "20")
+        return Job(
+            name=f"{world} grid {learner}",
+            command=(*self._command(world, "grid", learner), "--steps", "5000", *episodes),
+            after=(f"{world} demonstrations",),
+            at_least=GRID_TAKES,
+        )
+
+    def _command(self, world: str, stage: str, learner: str | None = None) -> tuple[str, ...]:
+        learns = ("--learners", learner) if learner else ()
+        one_is_all = ("--episodes", "1") if world == "HIV" else ()  # its episodes are alike
+        call = (sys.executable, "-u", "-m", "quorum_rl", "paper", world, "--stage", stage)
+        return (*call, "--folder", str(self.folder), *self.shared, *learns, *one_is_all)
 
 
-def chosen(every: Sequence[Job], words: Sequence[str]) -> list[Job]:
-    """Those whose names have one of the words, and what they wait for."""
-    if not words:
-        return list(every)
+def asked_for(every: Sequence[Job], words: Sequence[str]) -> list[Job]:
+    """Those whose names have one of the words, or all, and what of that they wait for is missing.
+
+    Raises:
+        ValueError: for a word that no name has.
+    """
     named = {job.name: job for job in every}
+    for word in words:
+        if not any(word in name for name in named):
+            raise ValueError(f"--only has {word!r}, and no job has that in its name: see --list")
     wanted: set[str] = set()
 
-    def want(name: str) -> None:
-        wanted.add(name)
-        for before in named[name].after:
-            want(before)
+    def want(job: Job) -> None:
+        if job.makes is None or not job.makes.exists():
+            wanted.add(job.name)
+        for before in job.after:
+            want(named[before])
 
-    for name in named:
-        if any(word in name for word in words):
-            want(name)
+    for job in every:
+        if not words or any(word in job.name for word in words):
+            want(job)
     return [job for job in every if job.name in wanted]
 
 
-def run(
-    queue: Sequence[Job],
-    *,
-    at_once: int,
-    seconds: float,
-    logs: Path,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None] = print,
-    pause: float = 1.0,
-) -> dict[str, str]:
-    """Run the jobs; by name whether each was done, failed, late, stopped or never begun."""
-    begun_at = time.monotonic()
-    states = dict.fromkeys((job.name for job in queue), "waiting")
-    running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+@dataclass(kw_only=True)
+class Queue:
+    """Runs jobs. States are waiting, running, done, failed, late (not begun) and stopped."""
 
-    def now() -> float:
-        return time.monotonic() - begun_at
+    jobs: Sequence[Job]
+    at_once: int
+    limit: float  # seconds for all
+    logs: Path
+    environment: Mapping[str, str]
+    tell: Callable[[str], None] = print
+    pause: float = 1.0
+    states: dict[str, str] = field(default_factory=dict)
+    _running: dict[str, tuple["subprocess.Popen[bytes]", float]] = field(default_factory=dict)
+    _begun: float = 0.0
 
-    def change(name: str, state: str, note: str = "") -> None:
-        states[name] = state
-        tell(f"{now():6.0f} s  {state}: {name}{note}")
+    def run(self) -> dict[str, str]:
+        """Whatever happens, no process is left when this ends."""
+        self._begun = time.monotonic()
+        self.states = dict.fromkeys((job.name for job in self.jobs), "waiting")
+        try:
+            while self._now() < self.limit:
+                self._note_the_ended()
+                for job in self.jobs:
+                    self._begin_if_it_can(job)
+                if not self._running:
+                    break
+                time.sleep(self.pause)
+            self._note_the_ended()
+        finally:
+            self._stop_the_rest()
+        return self.states
 
-    def end_those_that_have() -> None:
-        for name, (process, since) in list(running.items()):
-            if process.poll() is not None:
-                del running[name]
-                state = "done" if process.returncode == 0 else "failed"
-                change(name, state, f", {now() - since:.0f} s")
+    def _now(self) -> float:
+        return time.monotonic() - self._begun
 
-    def begin(job: Job) -> None:
+    def _change(self, name: str, state: str, note: str = "") -> None:
+        self.states[name] = state
+        self.tell(f"{self._now():6.0f} s  {state}: {name}{note}")
+
+    def _begin_if_it_can(self, job: Job) -> None:
+        ready = all(self.states.get(before, "done") == "done" for before in job.after)
+        room = len(self._running) < self.at_once and not self._comes(job.behind)
+        if self.states[job.name] != "waiting" or not ready or not room:
+            return
+        if self._now() + job.at_least > self.limit:
+            self._change(job.name, "late")
+        else:
+            self._begin(job)
+
+    def _comes(self, name: str | None) -> bool:
+        """Whether that job runs, or still may."""
+        for job in self.jobs:
+            if job.name == name and self.states[name] == "waiting":
+                here = [one for one in job.after if one in self.states]
+                return all(self.states[one] == "done" or self._comes(one) for one in here)
+        return name in self._running
+
+    def _begin(self, job: Job) -> None:
         priority = {"CUDA_MPS_CLIENT_PRIORITY": "0" if job.urgent else "1"}
-        with (logs / f"{job.name.replace(' ', '-')}.log").open("wb") as log:
+        with self._log_of(job.name).open("wb") as log:
             process = subprocess.Popen(
                 job.command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**environment, **priority},
-                start_new_session=True,
+                env={**self.environment, **priority},
+                start_new_session=True,  # so that its own processes end with it
             )
-        running[job.name] = process, now()
-        change(job.name, "running")
+        self._running[job.name] = process, self._now()
+        self._change(job.name, "running")
 
-    def begin_those_that_can() -> None:
-        for job in queue:
-            ready = all(states[before] == "done" for before in job.after)
-            room = len(running) < at_once and states.get(job.behind or "") not in UNENDED
-            if states[job.name] != "waiting" or not ready or not room:
-                continue
-            if now() + job.seconds > seconds:
-                change(job.name, "late")
-            else:
-                begin(job)
+    def _log_of(self, name: str) -> Path:
+        return self.logs / f"{name.replace(' ', '-')}.log"
 
-    while now() < seconds:
-        end_those_that_have()
-        begin_those_that_can()
-        if not running:
-            break
-        time.sleep(pause)
-    end_those_that_have()
-    for name, (process, _) in running.items():
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        change(name, "stopped")
-    return states
+    def _note_the_ended(self) -> None:
+        for name, (process, since) in list(self._running.items()):
+            if process.poll() is not None:
+                del self._running[name]
+                took = f", {self._now() - since:.0f} s"
+                failed = process.returncode != 0
+                note = f"{took}: see {self._log_of(name)}" if failed else took
+                self._change(name, "failed" if failed else "done", note)
+
+    def _stop_the_rest(self) -> None:
+        """Ask all to end, which saves what they have, and end those that do not in time."""
+        left = dict(self._running)
+        for process, _ in left.values():
+            _signal(process, signal.SIGINT)
+        until = time.monotonic() + GRACE
+        for process, _ in left.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+            _signal(process, signal.SIGKILL)  # and whatever it has begun itself
+            process.wait()
+        self._running.clear()
+        for name in left:
+            self._change(name, "stopped")
+
+
+def _signal(process: "subprocess.Popen[bytes]", which: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        os.killpg(process.pid, which)
+
+
+def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("paper"), help="for large files")
+    parser.add_argument("--results", default="results/paper", help="for small ones")
+    parser.add_argument("--logs", type=Path, help="what processes print; otherwise in the folder")
+    parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
+    parser.add_argument("--at-once", type=int, default=12, help="how many processes")
+    parser.add_argument("--only", nargs="+", default=[], help="jobs with one of these in the name")
+    parser.add_argument("--commit", help="what to note as the commit, outside of git")
+    parser.add_argument("--list", action="store_true", help="say what would be run, and stop")
+    given = parser.parse_args()
+    if given.at_once < 1:
+        parser.error(f"--at-once is {given.at_once}: give at least 1")
+    if not given.minutes > 0:
+        parser.error(f"--minutes is {given.minutes:g}: give more than 0")
+    return parser, given
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--folder", type=Path, default=Path("paper"), help="for large files")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results/paper"), help="for small ones"
-    )
-    parser.add_argument(
-        "--logs", type=Path, default=Path("paper/logs"), help="what processes print"
-    )
-    parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
-    parser.add_argument("--at-once", type=int, default=12, help="how many processes")
-    parser.add_argument(
-        "--only", nargs="*", default=[], help="jobs with one of these in their name"
-    )
-    parser.add_argument(
-        "--commit", help="what to note as the commit, where the source is not in git"
-    )
-    parser.add_argument("--list", action="store_true", help="say what would be run, and stop")
-    asked = parser.parse_args()
-    shared = ["--folder", str(asked.folder), "--results", str(asked.results), "--expert-seed", "1"]
-    queue = chosen(
-        jobs([*shared, *(["--commit", asked.commit] if asked.commit else [])]), asked.only
-    )
-    if asked.list or not queue:
-        print("\n".join(job.name for job in queue) or "no job has one of these words in its name")
+    parser, given = arguments()
+    commit = ("--commit", given.commit) if given.commit else ()
+    shared = ("--results", given.results, "--expert-seed", "1", *commit)
+    logs = given.logs or given.folder / "logs"
+    try:
+        jobs = asked_for(Evaluation(given.folder, shared).jobs(), given.only)
+        if not given.list:
+            logs.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    if given.list:
+        print("\n".join(job.name for job in jobs))
         return
-    asked.logs.mkdir(parents=True, exist_ok=True)
     environment = {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # they share one GPU
-        "JAX_COMPILATION_CACHE_DIR": str((asked.folder / "compiled").absolute()),
+        "JAX_COMPILATION_CACHE_DIR": str((given.folder / "compiled").absolute()),
         **os.environ,
     }
-    states = run(
-        queue,
-        at_once=asked.at_once,
-        seconds=60 * asked.minutes,
-        logs=asked.logs,
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs are stopped too
+    queue = Queue(
+        jobs=jobs,
+        at_once=given.at_once,
+        limit=60 * given.minutes,
+        logs=logs,
         environment=environment,
         tell=lambda line: print(line, flush=True),
     )
+    try:
+        states = queue.run()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: every job was stopped")
     left = [name for name, state in states.items() if state != "done"]
     print(f"{len(states) - len(left)} of {len(states)} done; not: {', '.join(left) or 'none'}")
     sys.exit(bool(left))

@@ -1,7 +1,10 @@
 """The queue of all results: what is in it, and when its jobs begin and end."""
 
 import importlib
+import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +25,118 @@ def _queue() -> Any:
         sys.path.pop(0)
 
 
-def made(
-    queue: Any, jobs: list[Any], folder: Path, **options: Any
-) -> tuple[dict[str, str], list[str]]:
+def made(queue: Any, jobs: list[Any], folder: Path, **options: Any) -> tuple[dict[str, str], Any]:
     told: list[str] = []
-    given = {"at_once": 2, "seconds": 20.0, "pause": 0.02} | options
-    states = queue.run(jobs, logs=folder, environment={}, tell=told.append, **given)
+    given = {"at_once": 2, "limit": 20.0, "pause": 0.02, "tell": told.append} | options
+    states = queue.Queue(jobs=jobs, logs=folder, environment={}, **given).run()
     return states, [line.split(" s  ")[1].split(",")[0] for line in told]
 
 
 def shell(queue: Any, name: str, line: str = "true", **options: Any) -> Any:
-    return queue.Job(name, ("/bin/sh", "-c", line), **options)
+    return queue.Job(name=name, command=("/bin/sh", "-c", line), **options)
 
 
-def test_every_result_of_the_page_has_its_job_and_the_other_way_round(queue: Any) -> None:
-    """But for experts of another seed, which defaults were chosen on."""
-    worlds = {world.lower(): world for world in queue.WORLDS}
-    names = {job.name for job in queue.jobs(())}
-    for file in (ROOT / "results" / "paper").glob("*.json"):
-        world, *parts = file.stem.split("-")
-        if parts == ["experts", "seed", "2"]:
-            continue
-        if parts == ["experts"]:
-            assert f"{worlds[world]} demonstrations" in names
-            continue
-        learner, stage, *rest = parts
-        if rest[:1] == ["experts"]:
-            stage, rest = "counts", []
-        if stage == "grid":
-            rest = []
-        epsilon = rest[:1] if stage == "published" else []
-        optimiser = ["sgd"] if "sgd" in rest else []
-        assert " ".join([worlds[world], stage, learner, *epsilon, *optimiser]) in names
-    assert len(names) == len(queue.jobs(()))
+@pytest.fixture(name="every")
+def _every(queue: Any, tmp_path: Path) -> list[Any]:
+    return list(queue.Evaluation(tmp_path, ("--expert-seed", "1")).jobs())
 
 
-def test_a_job_that_is_asked_for_brings_what_it_reads_and_nothing_else(queue: Any) -> None:
-    names = [job.name for job in queue.chosen(queue.jobs(()), ["HIV comparison bcq"])]
-    assert names == ["HIV experts", "HIV demonstrations", "HIV comparison bcq"]
-    assert queue.chosen(queue.jobs(()), ["no such job"]) == []
+def results(world: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The results of the page with the names of their jobs; none that defaults were chosen on."""
+    for file in sorted((ROOT / "results" / "paper").glob(f"{world.lower()}-*.json")):
+        facts = json.loads(file.read_text())
+        parts: list[str] = [*facts["stage"].split("-"), ""]
+        learner, stage, mark = parts[0], parts[1], parts[2] if len(parts) > 2 else ""
+        optimiser = facts["configuration"].get("optimiser", "adam")
+        if facts["stage"] == "experts":
+            yield f"{world} demonstrations", facts
+        elif stage == "published":
+            yield f"{world} published {learner} {mark} {optimiser}", facts
+        elif stage == "ablation":
+            yield f"{world} ablation {learner} {optimiser}", facts
+        elif stage in ("comparison", "grid"):
+            yield f"{world} {stage} {learner}", facts
+        elif mark == "experts":
+            yield f"{world} counts {learner}", facts
+        else:
+            assert facts["stage"] == "experts-seed-2"
 
 
-def test_quorum_paper_understands_every_command(queue: Any) -> None:
-    for job in queue.jobs(("--expert-seed", "1")):
-        asked = command_of(job.command[4:])
-        assert isinstance(asked, Paper)
-        assert job.name.startswith(f"{asked.world} {asked.stage}")
-        assert (asked.paper_optimiser == "sgd") == job.name.endswith("sgd")
+def test_every_result_of_the_page_has_a_job_that_runs_it_as_it_was_run(
+    queue: Any, every: list[Any]
+) -> None:
+    asked = {job.name: command_of(job.command[4:]) for job in every}
+    assert len(asked) == len(every)
+    for name, paper in asked.items():
+        assert isinstance(paper, Paper)
+        assert name.startswith(f"{paper.world} {paper.stage}")
+        if paper.stage in ("published", "ablation"):
+            assert name.endswith(paper.paper_optimiser)
+    for world in queue.WORLDS:
+        for name, facts in results(world):
+            paper, said = asked[name], facts["configuration"]
+            assert isinstance(paper, Paper)
+            assert (paper.world, paper.expert_seed) == (world, said["expert_seed"])
+            if "seeds" in said:
+                assert (paper.seeds, paper.episodes) == (len(said["seeds"]), said["episodes"])
+                assert paper.learners == (said["learner"],)
+            if "bound_steps" in said:
+                assert paper.bound_steps == said["bound_steps"]
+            if paper.stage == "grid":
+                assert paper.steps == said["steps"]
+
+
+def test_no_job_is_begun_that_could_not_end_or_refused_that_could(
+    queue: Any, every: list[Any]
+) -> None:
+    """By the seconds that results took, beside others, some of which were halted meanwhile."""
+    takes = {job.name: job.at_least for job in every}
+    for world in queue.WORLDS:
+        for name, facts in results(world):
+            if "published" in name:
+                assert takes[name] <= max(facts["seconds"], 50)
+                assert takes[name] >= 0.5 * facts["seconds"] or facts["seconds"] < 200
+
+
+def test_a_job_that_is_asked_for_brings_what_it_reads_unless_that_is_there(
+    queue: Any, every: list[Any], tmp_path: Path
+) -> None:
+    def names(*words: str) -> list[str]:
+        return [job.name for job in queue.asked_for(every, words)]
+
+    last = "HIV comparison bcq"
+    assert names(last) == ["HIV experts", "HIV demonstrations", last]
+    (tmp_path / "hiv").mkdir()
+    (tmp_path / "hiv" / "experts.safetensors").touch()
+    assert names(last) == ["HIV demonstrations", last]
+    (tmp_path / "hiv" / "demonstrations.arrow").touch()
+    assert names(last) == [last]
+    assert len(names()) == len(every) - 2
+    with pytest.raises(ValueError, match="'no such job', and no job has that in its name"):
+        names(last, "no such job")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--at-once", "0"], "--at-once is 0: give at least 1"),
+        (["--minutes", "nan"], "--minutes is nan: give more than 0"),
+        (["--only", "nosuch"], "--only has 'nosuch', and no job has that in its name"),
+        (["--only"], "expected at least one argument"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    queue: Any,
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["paper_queue.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        queue.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_jobs_wait_for_what_they_read_and_go_in_their_order(queue: Any, tmp_path: Path) -> None:
@@ -112,8 +180,8 @@ def test_what_fails_is_said_and_what_reads_it_never_begins(queue: Any, tmp_path:
 def test_what_cannot_end_in_time_is_not_begun_and_what_has_not_is_stopped(
     queue: Any, tmp_path: Path
 ) -> None:
-    jobs = [shell(queue, "too long", seconds=9.0), shell(queue, "hangs", "sleep 60")]
-    states, _ = made(queue, jobs, tmp_path, seconds=0.5)
+    jobs = [shell(queue, "too long", at_least=9.0), shell(queue, "hangs", "sleep 60")]
+    states, _ = made(queue, jobs, tmp_path, limit=0.5)
     assert states == {"too long": "late", "hangs": "stopped"}
 
 
@@ -121,5 +189,27 @@ def test_the_urgent_are_served_first_by_the_gpu(queue: Any, tmp_path: Path) -> N
     line = "echo $CUDA_MPS_CLIENT_PRIORITY"
     made(queue, [shell(queue, "one", line, urgent=True), shell(queue, "two", line)], tmp_path)
     assert [(tmp_path / f"{name}.log").read_text() for name in ("one", "two")] == ["0\n", "1\n"]
-    urgent = {job.name for job in queue.jobs(()) if job.urgent}
-    assert {"LunarLander experts", "LunarLander published cql 10 sgd"} <= urgent
+
+
+def test_nothing_waits_for_one_that_cannot_come(queue: Any, tmp_path: Path) -> None:
+    jobs = [
+        shell(queue, "wrong", "exit 3"),
+        shell(queue, "alone", behind="never"),
+        shell(queue, "never", after=("wrong",)),
+    ]
+    states, _ = made(queue, jobs, tmp_path)
+    assert states == {"wrong": "failed", "alone": "done", "never": "waiting"}
+
+
+def test_no_process_is_left_if_the_queue_breaks(queue: Any, tmp_path: Path) -> None:
+    def broken(line: str) -> None:
+        if "running: last" in line:
+            raise KeyboardInterrupt
+
+    jobs = [shell(queue, "first", "echo $$; sleep 60"), shell(queue, "last", "echo $$; sleep 60")]
+    with pytest.raises(KeyboardInterrupt):
+        made(queue, jobs, tmp_path, tell=broken)
+    written = [(tmp_path / f"{name}.log").read_text().split() for name in ("first", "last")]
+    for number in (int(word) for words in written for word in words):
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)

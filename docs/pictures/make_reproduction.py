@@ -1,7 +1,7 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
 Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`,
-`hiv_tables.py`, `split_tables.py`).
+`hiv_tables.py`, `split_tables.py`), that of long trainings from results/long/*.json.
 
 python docs/pictures/make_reproduction.py
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import grid_tables
 import hiv_tables
+import long_tables
 import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
@@ -116,6 +117,7 @@ SECTIONS: Sections = {
     "goals": paper_tables.goals,
     "comparisons": comparisons,
     "published": paper_tables.published,
+    "long trainings": long_tables.trainings,
     "counts": paper_tables.counts,
     "ablation": paper_tables.ablation,
     "grid": grid_tables.grid,

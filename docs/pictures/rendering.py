@@ -40,7 +40,8 @@ def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
 
 def hundredths(value: float, sign: str = "") -> str:
     """A number to two places, with a minus that is one, and none before a zero."""
-    return f"{round(value, 2) + 0.0:{sign}.2f}".replace("-", "−")
+    text = f"{value:{sign}.2f}"
+    return text.replace("-0.00", f"{sign}0.00").replace("-", "−")
 
 
 def provenance(facts: dict[str, Any]) -> str:
