@@ -20,7 +20,7 @@ from quorum_rl.fit.options import said_by_all
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.mapped import mapped_data
-from quorum_rl.training.spread import even_cuts
+from quorum_rl.training.spread import even_cuts, spread_data
 
 ENDED = 900  # seconds in which a process has ended, however busy the machine is
 HERE = Path(__file__).parent
@@ -199,6 +199,18 @@ def test_a_log_that_stays_in_its_file_gives_the_same_bits(
     found = trained_on(mapped_data(demonstrations))
     for name, leaf in trained.items():
         np.testing.assert_array_equal(found[name], leaf)
+
+
+def test_wherever_data_lie_a_run_may_rest_while_another_takes_a_private_step(
+    demonstrations: Demonstrations, trained: Found
+) -> None:
+    usual = trained_on(expert_data(demonstrations), rests=True)
+    for data in (mapped_data(demonstrations), spread_data(demonstrations)):
+        found = trained_on(data, rests=True)
+        for name, leaf in usual.items():
+            np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-7)
+            assert np.abs(leaf[0] - trained[name][0]).max() < 1e-6  # the first takes every step
+    assert any(np.abs(usual[name][1] - trained[name][1]).max() > 1e-3 for name in trained)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7, EXPERTS, 40])

@@ -33,8 +33,11 @@ def log() -> Any:
     )
 
 
-def trained_on(data: Any, secret: int = 0) -> dict[str, Any]:
-    """The parameters of two runs after five private steps, of chunks of three."""
+def trained_on(data: Any, secret: int = 0, *, rests: bool = False) -> dict[str, Any]:
+    """The parameters of two runs after five private steps, of chunks of three.
+
+    If one `rests`, the second run sits two of them out.
+    """
     from loops import PRIVATE_STEP, run_of, stacked
 
     from quorum_rl.learners import Cql
@@ -44,7 +47,9 @@ def trained_on(data: Any, secret: int = 0) -> dict[str, Any]:
 
     recipe = Recipe(learner=Cql(hidden_sizes=()), private_shape=PRIVATE_STEP.shape, optimiser="sgd")
     runs = stacked([run_of(secret), run_of(secret + 1)])
-    schedule = np.full(5, Kind.PRIVATE, np.int8)
+    schedule = np.full((5, 2) if rests else 5, Kind.PRIVATE, np.int8)
+    if rests:
+        schedule[[0, 3], 1] = Kind.NOTHING
     standing = begin(recipe, runs, 3, 4)
     last = train(recipe, runs, standing, schedule, private=data, plain=None, steps_at_once=3)
     leaves = jax.tree.leaves(last.params)
