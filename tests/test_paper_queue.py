@@ -2,7 +2,7 @@
 
 import importlib
 import json
-import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,15 +201,26 @@ def test_nothing_waits_for_one_that_cannot_come(queue: Any, tmp_path: Path) -> N
     assert states == {"wrong": "failed", "alone": "done", "never": "waiting"}
 
 
-def test_no_process_is_left_if_the_queue_breaks(queue: Any, tmp_path: Path) -> None:
+def test_no_process_is_left_if_the_queue_breaks(
+    queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that does not listen to being asked."""
+    monkeypatch.setattr(queue, "GRACE", 0.3)
+    begun: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def noted(*words: Any, **options: Any) -> Any:
+        begun.append(begin(*words, **options))
+        return begun[-1]
+
+    monkeypatch.setattr(queue.subprocess, "Popen", noted)
+
     def broken(line: str) -> None:
         if "running: last" in line:
             raise KeyboardInterrupt
 
-    jobs = [shell(queue, "first", "echo $$; sleep 60"), shell(queue, "last", "echo $$; sleep 60")]
+    deaf = "trap '' INT; sleep 60"
     with pytest.raises(KeyboardInterrupt):
-        made(queue, jobs, tmp_path, tell=broken)
-    written = [(tmp_path / f"{name}.log").read_text().split() for name in ("first", "last")]
-    for number in (int(word) for words in written for word in words):
-        with pytest.raises(ProcessLookupError):
-            os.kill(number, 0)
+        made(queue, [shell(queue, "deaf", deaf), shell(queue, "last", deaf)], tmp_path, tell=broken)
+    assert len(begun) == 2
+    assert all(process.returncode is not None for process in begun)
