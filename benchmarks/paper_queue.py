@@ -32,9 +32,13 @@ TRAINED_BEFORE: Final = {"Acrobot": "CartPole", "HIV": "LunarLander"}
 
 # Seconds that each takes beside ten others, at least: with less time left it is not begun.
 EXPERTS_TAKE: Final = {"LunarLander": 350, "HIV": 400, "CartPole": 130, "Acrobot": 130}
-COMPARISON_TAKES: Final = 320
-GRID_TAKES: Final = 260
-OTHERS_TAKE: Final = {"demonstrations": 20, "ablation": 120, "counts": 300}
+TAKES: Final = {
+    "demonstrations": 20,
+    "ablation": 120,
+    "grid": 260,
+    "counts": 300,
+    "comparison": 320,
+}
 PUBLISHED_TAKES: Final = {
     ("LunarLander", "cql", "10"): 700,
     ("LunarLander", "cql", "5"): 700,
@@ -96,7 +100,7 @@ class Evaluation:
             name=f"{world} {stage}",
             command=self._command(world, stage),
             after=() if stage == "experts" else (f"{world} experts",),
-            at_least=EXPERTS_TAKE[world] if stage == "experts" else OTHERS_TAKE[stage],
+            at_least=EXPERTS_TAKE[world] if stage == "experts" else TAKES[stage],
             urgent=world == WORLDS[0],
             behind=before and f"{before} experts",
             makes=self.folder / world.lower() / FILES[stage],
@@ -121,7 +125,7 @@ class Evaluation:
             name=f"{world} comparison {learner}",
             command=(*self._command(world, "comparison", learner), "--seeds", "5", *steps),
             after=(f"{world} demonstrations",),
-            at_least=COMPARISON_TAKES,
+            at_least=TAKES["comparison"],
         )
 
     def counts(self, learner: str) -> Job:
@@ -129,7 +133,7 @@ class Evaluation:
             name=f"Acrobot counts {learner}",
             command=self._command("Acrobot", "counts", learner),
             after=("Acrobot experts",),
-            at_least=OTHERS_TAKE["counts"],
+            at_least=TAKES["counts"],
         )
 
     def ablation(self, learner: str, world: str, optimiser: str) -> Job:
@@ -138,7 +142,7 @@ class Evaluation:
             name=f"{world} ablation {learner} {optimiser}",
             command=(*self._command(world, "ablation", learner), *chosen),
             after=(f"{world} demonstrations",),
-            at_least=OTHERS_TAKE["ablation"],
+            at_least=TAKES["ablation"],
         )
 
     def grid(self, learner: str, world: str) -> Job:
@@ -147,7 +151,7 @@ class Evaluation:
             name=f"{world} grid {learner}",
             command=(*self._command(world, "grid", learner), "--steps", "5000", *episodes),
             after=(f"{world} demonstrations",),
-            at_least=GRID_TAKES,
+            at_least=TAKES["grid"],
         )
 
     def _command(self, world: str, stage: str, learner: str | None = None) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
+from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
@@ -49,7 +50,6 @@ from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noq
 from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 
-FLOOR: Final = 0.02
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
 RULE: Final = "rule"
@@ -180,7 +180,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cut", type=int, default=1, help="into how many each expert is cut")
     parser.add_argument("--experts", type=int, help="for how many the noise is; otherwise all")
     parser.add_argument("--keep", type=int, help="random transitions of each; otherwise all")
-    parser.add_argument("--trajectories", type=int, default=20)
+    parser.add_argument("--trajectories", type=int, default=TRAJECTORIES)
     parser.add_argument("--learner", default="cql")
     parser.add_argument("--options", type=options, default={}, help="the learner's, as JSON")
     parser.add_argument("--hidden", type=int, nargs="+", default=list(defaults.HIDDEN_SIZES))

@@ -165,15 +165,16 @@ def test_on_hiv_the_papers_rate_for_cql_is_too_low_for_every_step_to_be_private(
     assert round(quiet.mean() / bound, 2) == 0
 
 
+def method(tables: Any, stage: str, name: str, epsilon: float) -> Any:
+    """What a result of HIV says of one of its methods."""
+    every = tables.result("HIV", stage)["methods"]
+    return next(one for one in every if (one["name"], one["epsilon"]) == (name, epsilon))
+
+
 def test_one_setting_that_was_run_twice_on_hiv_earned_what_we_say(page: Page) -> None:
     tables = page.script.paper_tables
-    compared, tried = (tables.result("HIV", f"cql-{stage}") for stage in ("comparison", "ablation"))
-
-    def of(facts: Any, name: str) -> Any:
-        methods = facts["methods"]
-        return next(one for one in methods if (one["name"], one["epsilon"]) == (name, 10))
-
-    there, here = of(compared, "both stages"), of(tried, "0.5 for the release")
+    there = method(tables, "cql-comparison", tables.BOTH, 10.0)
+    here = method(tables, "cql-ablation", "0.5 for the release", 10.0)
     assert there["released"][:3] == here["released"]
     assert [round(one["returns"][0] / 1e9, 3) for one in (here, there)] == [1.434, 1.438]
 
@@ -182,9 +183,8 @@ def test_on_hiv_bcq_fails_beside_a_release_with_less_noise_than_it_learns_with_a
     page: Page,
 ) -> None:
     tables = page.script.paper_tables
-    facts = tables.result("HIV", "bcq-comparison")
-    found = {(one["name"], one["epsilon"]): one for one in facts["methods"]}
-    tried = found[tables.BOTH, 2.5], found[tables.BOTH, 5.0], found[tables.AVERAGED, 1.0]
+    asked = (tables.BOTH, 2.5), (tables.BOTH, 5.0), (tables.AVERAGED, 1.0)
+    tried = [method(tables, "bcq-comparison", *one) for one in asked]
     noise = [round(one["noise_multiplier"], 1) for one in tried]
     failed = [sum(earned < 1e9 for earned in one["returns"]) for one in tried]
     assert (noise, failed) == ([7.1, 4.1, 12.9], [3, 3, 0])

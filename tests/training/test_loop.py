@@ -173,9 +173,8 @@ def test_a_run_that_sits_out_a_kind_of_step_reads_nothing_of_its_data(
         params = trained(recipe_of(), various[:2], schedule, data, plain).params
         return [jax.tree.map(lambda leaf, at=run: leaf[at], params) for run in range(2)]
 
-    changed = (data.transitions if kind == B else plain)._replace(
-        reward=1 + (data.transitions if kind == B else plain).reward
-    )
+    read = data.transitions if kind == B else plain
+    changed = read._replace(reward=1 + read.reward)
     others = (replace(data, transitions=changed), plain) if kind == B else (data, changed)
     resting = np.stack([MIXED, np.where(kind == MIXED, NO, MIXED)], axis=1).astype(np.int8)
     before, after = ended(resting, data, plain), ended(resting, *others)
