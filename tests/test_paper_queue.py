@@ -151,6 +151,23 @@ def test_jobs_wait_for_what_they_read_and_go_in_their_order(queue: Any, tmp_path
     assert told[-2:] == ["running: last", "done: last"]
 
 
+def test_jobs_begin_as_soon_as_what_they_read_is_complete(queue: Any, tmp_path: Path) -> None:
+    """A job may have more to do than to make the file that others wait for."""
+    file = tmp_path / "made"
+    jobs = [
+        shell(queue, "makes it", f"touch {file}; sleep 0.5", makes=file),
+        shell(queue, "reads it", after=("makes it",)),
+        shell(queue, "behind", behind="reads it"),
+    ]
+    states, told = made(queue, jobs, tmp_path)
+    assert set(states.values()) == {"done"}
+    assert told.index("done: reads it") < told.index("done: makes it")
+    file.unlink()
+    failed = [shell(queue, "makes it", "exit 3", makes=file), *jobs[1:2]]
+    states, _ = made(queue, failed, tmp_path)
+    assert states == {"makes it": "failed", "reads it": "waiting"}
+
+
 def test_no_more_run_at_once_than_may_and_none_beside_one_that_needs_the_memory(
     queue: Any, tmp_path: Path
 ) -> None:
@@ -185,10 +202,12 @@ def test_what_cannot_end_in_time_is_not_begun_and_what_has_not_is_stopped(
     assert states == {"too long": "late", "hangs": "stopped"}
 
 
-def test_the_urgent_are_served_first_by_the_gpu(queue: Any, tmp_path: Path) -> None:
-    line = "echo $CUDA_MPS_CLIENT_PRIORITY"
+def test_the_urgent_are_served_first(queue: Any, tmp_path: Path) -> None:
+    line = "echo $CUDA_MPS_CLIENT_PRIORITY $(nice)"
     made(queue, [shell(queue, "one", line, urgent=True), shell(queue, "two", line)], tmp_path)
-    assert [(tmp_path / f"{name}.log").read_text() for name in ("one", "two")] == ["0\n", "1\n"]
+    said = [(tmp_path / f"{name}.log").read_text().split() for name in ("one", "two")]
+    assert [first for first, _ in said] == ["0", "1"]
+    assert int(said[1][1]) - int(said[0][1]) == 10
 
 
 def test_nothing_waits_for_one_that_cannot_come(queue: Any, tmp_path: Path) -> None:

@@ -187,22 +187,24 @@ class Paper:
 
     def _demonstrations(self) -> None:
         from quorum_rl.envs import get_world
-        from quorum_rl.experiments.paper.population import described
+        from quorum_rl.experiments.paper.population import acted, described
         from quorum_rl.logs import save_demonstrations
 
         result = self._result(
             f"experts{self._other_experts}", trajectories=TRAJECTORIES, p_min=FLOOR
         )
-        log, found = described(
-            self._population(),
-            get_world(self.world),
-            floor=FLOOR,
-            trajectories=TRAJECTORIES,
+        population, world = self._population(), get_world(self.world)
+        log, experts = acted(population, world, FLOOR, TRAJECTORIES, self.expert_seed)
+        save_demonstrations(log, self._log_file)  # others may go on with it
+        found = described(
+            population,
+            world,
+            log,
+            experts,
             episodes=RETURN_EPISODES,
             curve_trajectories=CURVE_TRAJECTORIES,
             seed=self.expert_seed,
         )
-        save_demonstrations(log, self._log_file)
         console().print(str(result.save(self.results, found)))
 
     def _population(self) -> "Population":

@@ -105,10 +105,14 @@ class _Filled(NamedTuple):
 
     @classmethod
     def empty(cls, shape: tuple[int, int], horizon: int, width: int) -> "_Filled":
+        def at_times(count: int, *last: int, kind: type) -> npt.NDArray[Any]:
+            # One time after another in memory, as they are written.
+            return np.moveaxis(np.zeros((count, *shape, *last), kind), 0, 2)
+
         return cls(
-            np.zeros((*shape, horizon + 1, width), np.float32),
-            np.zeros((*shape, horizon), np.int32),
-            np.zeros((*shape, horizon), np.float32),
+            at_times(horizon + 1, width, kind=np.float32),
+            at_times(horizon, kind=np.int32),
+            at_times(horizon, kind=np.float32),
             np.zeros(shape, np.int64),
             np.zeros(shape, np.bool_),
             np.zeros(shape, np.bool_),

@@ -20,24 +20,23 @@ LONGEST_PREFIX = 100  # of a curve that is written down
 def described(
     population: Population,
     world: AnyWorld,
+    log: Demonstrations,
+    experts: LoggedExperts,
     *,
-    floor: float,
-    trajectories: int,
     episodes: int,
     curve_trajectories: int,
     seed: int,
-) -> tuple[Demonstrations, dict[str, Any]]:
-    """What the smoothed experts do in the default world, and what can be said of them.
+) -> dict[str, Any]:
+    """What can be said of a population whose smoothed `experts` made the log.
 
     Not private: for synthetic experts.
     """
     returns = default_returns(
-        population, world, world.default_params(), episodes=episodes, p_min=floor, seed=seed
+        population, world, world.default_params(), episodes=episodes, p_min=experts.p_min, seed=seed
     )
-    log, experts = acted(population, world, floor, trajectories, seed)
     curve = agreement_curve(experts, log, trajectories=curve_trajectories, seed=seed)
     heights, edges = np.histogram(returns, bins=BINS)
-    found = {
+    return {
         "experts": len(population),
         "transitions": log.transition_count,
         "mean_return": float(returns.mean()),
@@ -50,7 +49,6 @@ def described(
             "trajectories": curve.trajectories[:LONGEST_PREFIX].tolist(),
         },
     }
-    return log, found
 
 
 def acted(
