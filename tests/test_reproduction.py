@@ -122,6 +122,15 @@ def test_plain_steps_are_better_than_adam_in_as_many_settings_as_we_say(page: Pa
         if len(earned) == 2
     ]
     assert (sum(better), len(better)) == (7, 8)
+    on_acrobot = published(tables, "Acrobot").values()
+    assert sum(earned["plain steps"] > earned["Adam"] for earned in on_acrobot) == 3
+    failed = [
+        (learner, optimiser, epsilon)
+        for learner, epsilon in product(tables.LEARNERS, tables.CLAIMED)
+        for optimiser, one in tables.theirs("Acrobot", learner, epsilon).items()
+        if min(one["scores"]) < 0.5
+    ]
+    assert failed == [("cql", "Adam", "5")]
     on_hiv = [one for earned in published(tables, "HIV").values() for one in earned.values()]
     assert len(on_hiv) == 9
     assert round(max(on_hiv), 2) == 0.17
@@ -148,6 +157,17 @@ def test_every_step_private_is_the_best_of_the_grid_or_near_it(page: Page) -> No
             assert means[1.0] >= max(means.values()) - close
             cells += 1
     assert cells == 24
+
+
+def test_less_noise_adds_little_to_every_step_private_on_cartpole(page: Page) -> None:
+    tables = page.script.paper_tables
+    for learner, optimiser in product(tables.LEARNERS, ("", "-sgd")):
+        bound = tables.bound_of("CartPole", learner).mean()
+        found = tables.result("CartPole", f"{learner}-ablation{optimiser}")
+        noisy = tables.scores(found, "p = 1", 10.0).mean() / bound
+        quiet = tables.scores(found, "p = 1, less noise", 50.0).mean() / bound
+        assert 0 < quiet - noisy < 0.055
+        assert (max(noisy, quiet) < 0.1) == (optimiser == "-sgd")
 
 
 def test_on_hiv_the_papers_rate_for_cql_is_too_low_for_every_step_to_be_private(page: Page) -> None:

@@ -61,28 +61,28 @@ def test_the_pages_say_on_how_many_experts_and_seeds(page: Page) -> None:
                 assert one["experts"] == ours["experts"]
 
 
-def test_both_stages_earn_most_on_cartpole_with_cql_and_are_clear_where_we_say(
-    panels: dict[str, Any],
-) -> None:
-    panel = panels["CartPole, CQL"]
-    for name in panel.methods:
-        assert all(here.fraction >= it.fraction for here, it in pairs(panel, BOTH, name).values())
-    assert clear(panel, BOTH, AVERAGED) == {5.0, 7.5}
-    assert clear(panel, BOTH, "DP-SGD, one transition") >= {5.0, 7.5}
+def gained(panel: Any) -> dict[float, float]:
+    """What a release beside private steps adds to them, on average."""
+    found = pairs(panel, BOTH, AVERAGED).items()
+    return {epsilon: both.fraction - alone.fraction for epsilon, (both, alone) in found}
 
 
-def test_nowhere_else_are_both_stages_clear_of_averaged_training(panels: dict[str, Any]) -> None:
-    for name in set(panels) - {"CartPole, CQL"}:
-        assert not clear(panels[name], BOTH, AVERAGED)
-    for name in ("Acrobot, CQL", "Acrobot, BCQ", "HIV, BCQ"):
-        found = pairs(panels[name], AVERAGED, BOTH)
-        assert len(found) == 5
-        assert all(alone.fraction > both.fraction for alone, both in found.values())
-    lost = {
-        epsilon: round(alone.fraction - both.fraction, 2)
-        for epsilon, (alone, both) in pairs(panels["HIV, CQL"], AVERAGED, BOTH).items()
-    }
-    assert lost == {1.0: 0.02, 2.5: 0.06, 5.0: 0.0, 7.5: 0.0, 10.0: 0.0}
+def test_both_stages_gain_on_cartpole_with_cql_what_we_say(panels: dict[str, Any]) -> None:
+    found = [round(one, 2) for one in gained(panels["CartPole, CQL"]).values()]
+    assert (min(found), max(found)) == (0.01, 0.07)
+
+
+def test_nowhere_are_both_stages_clear_of_averaged_training(panels: dict[str, Any]) -> None:
+    for panel in panels.values():
+        assert not clear(panel, BOTH, AVERAGED)
+    helped = {epsilon for epsilon, one in gained(panels["CartPole, BCQ"]).items() if one > 0}
+    assert helped == {5.0, 7.5}
+    for name in ("Acrobot, CQL", "Acrobot, BCQ"):
+        assert all(abs(one) < 0.02 for one in gained(panels[name]).values())
+    on_hiv = {epsilon: round(one, 2) for epsilon, one in gained(panels["HIV, CQL"]).items()}
+    assert on_hiv == {1.0: -0.02, 2.5: -0.06, 5.0: 0.0, 7.5: 0.0, 10.0: 0.0}
+    lost = gained(panels["HIV, BCQ"])
+    assert all(one < -0.2 for epsilon, one in lost.items() if epsilon < 10)
 
 
 def test_averaged_training_earns_what_we_say(panels: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def test_averaged_training_earns_what_we_say(panels: dict[str, Any]) -> None:
     for name in panels:
         if name.endswith("CQL"):
             assert min(of(name).values()) >= 0.98
-    assert min([*of("CartPole, BCQ").values(), *of("Acrobot, BCQ").values()]) >= 0.96
+    assert min([*of("CartPole, BCQ").values(), *of("Acrobot, BCQ").values()]) == 0.94
     assert (of("LunarLander, BCQ")[1], of("LunarLander, BCQ")[5]) == (0.61, 0.89)
     assert [of("HIV, BCQ")[epsilon] for epsilon in (1, 2.5, 5)] == [0.91, 0.74, 0.97]
 
@@ -106,7 +106,7 @@ def test_one_transition_gives_no_more_than_we_say(panels: dict[str, Any]) -> Non
             )
 
 
-@pytest.mark.parametrize(("optimiser", "run", "below"), [("Adam", 23, 13), ("plain steps", 11, 10)])
+@pytest.mark.parametrize(("optimiser", "run", "below"), [("Adam", 23, 13), ("plain steps", 17, 11)])
 def test_so_many_of_the_papers_settings_were_run_and_are_below_averaged_training(
     page: Page, panels: dict[str, Any], optimiser: str, run: int, below: int
 ) -> None:
