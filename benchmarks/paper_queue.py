@@ -132,7 +132,7 @@ class Evaluation:
     def counts(self, learner: str) -> Job:
         return Job(
             name=f"Acrobot counts {learner}",
-            command=self._command("Acrobot", "counts", learner),
+            command=(*self._command("Acrobot", "counts", learner), "--epsilons", "1", "5", "10"),
             after=("Acrobot experts",),
             at_least=TAKES["counts"],
         )

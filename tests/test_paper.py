@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from quorum_rl.cli import main
 from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.paper import Paper
+from quorum_rl.envs import get_world
 from quorum_rl.envs.hiv import Hiv
+from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.paper import (
     EPSILONS,
     GRID_EPSILONS,
@@ -23,11 +26,12 @@ from quorum_rl.experiments.paper import (
     published_column,
 )
 from quorum_rl.experiments.paper.population import some_of
-from quorum_rl.experts import Population, save_population
+from quorum_rl.experiments.results import Result
+from quorum_rl.experts import Population, save_population, smoothed
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitPlan, plan_fit
 from quorum_rl.learners import Bcq, Cql
-from quorum_rl.logs import Declared
+from quorum_rl.logs import Declared, collect, save_demonstrations
 from quorum_rl.privacy.published import published_release, published_steps
 from quorum_rl.privacy.published_settings import (
     BEST_SETTINGS,
@@ -201,6 +205,81 @@ def test_a_stage_writes_what_it_found_and_how(
     assert (home / "demonstrations.arrow").exists()
 
 
+def in_a_folder(population: Population, home: Path, **origin: Any) -> None:
+    """The experts, and what a stage needs to know of how they came to be."""
+    home.mkdir(parents=True)
+    save_population(replace(population, origin=origin), home / "experts.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("stage", "origin", "said"),
+    [
+        ("demonstrations", {"seed": 2}, "have seed = 2, and those of --preset paper --expert-seed"),
+        ("demonstrations", {"world": "Acrobot"}, "have world = Acrobot, and"),
+        ("demonstrations", {"hidden": [64, 64]}, "in CartPole have [512, 256, 64]: say whose"),
+        ("counts", {"total_steps": 5}, "have total_steps = 5, and"),
+        ("counts", {}, "takes 1000 or 2000 of the experts, and there are 6: train more"),
+    ],
+)
+def test_results_are_not_of_other_experts_than_they_say(
+    population: Population,
+    stage: str,
+    origin: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    in_a_folder(population, tmp_path / "work" / "cartpole", **origin)
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    with pytest.raises(SystemExit) as stopped:
+        main(["paper", "CartPole", "--stage", stage, *folders])
+    assert stopped.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not list((tmp_path / "results").iterdir())
+
+
+def test_a_log_of_another_world_is_named(
+    population: Population, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "work" / "acrobot"
+    in_a_folder(population, home)
+    log, _ = collect(smoothed(population, 0.1), get_world("CartPole"), trajectories=1, seed=0)
+    save_demonstrations(log, home / "demonstrations.arrow")
+    (tmp_path / "file").touch()
+    for results, said in (
+        ("results", "is a log of CartPole, and not of Acrobot: run --stage demonstrations"),
+        ("file", "cannot be made a folder (File exists): choose another"),
+    ):
+        folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / results)]
+        with pytest.raises(SystemExit) as stopped:
+            main(["paper", "Acrobot", "--stage", "comparison", *folders])
+        assert stopped.value.code == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_result_that_was_made_in_another_way_is_not_replaced(tmp_path: Path) -> None:
+    first = Result("CartPole", "cql-comparison", {"seeds": [0, 1], "episodes": 100})
+    first.check_place(tmp_path)  # nothing is there
+    written = first.save(tmp_path, {"found": 1}).read_text()
+    first.check_place(tmp_path)
+    replace(first, configuration={"seeds": [0, 1], "epsilons": [5.0]}).check_place(tmp_path)
+    other = replace(first, configuration={"seeds": (0,), "episodes": 100})
+    with pytest.raises(QuorumError, match=r"has seeds = \[0, 1\], and this run has \[0\]: give an"):
+        other.check_place(tmp_path)
+    assert first.path(tmp_path).read_text() == written
+    for damaged in ("", "[]", '{"configuration": 3}'):
+        first.path(tmp_path).write_text(damaged)
+        with pytest.raises(QuorumError, match="is in the way, and is no result"):
+            first.check_place(tmp_path)
+
+
+def test_fewer_experts_are_compared_with_the_papers_release_at_the_largest_epsilon() -> None:
+    (theirs,) = Paper("Acrobot", stage="counts")._theirs_by_release("cql")
+    assert (theirs.name, theirs.epsilon) == ("as published", 10)
+    assert theirs.settings.release_share == 1.0
+    assert not Paper("CartPole", stage="counts")._theirs_by_release("cql")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -231,6 +310,9 @@ def test_a_wrong_number_is_refused_before_anything_is_written(
     for words, said in (
         (["--stage", "published", "--epsilons", "3", "5"], "published is run at 5, 7.5, 10: give"),
         (["--stage", "published", "--steps", "0"], "--steps is 0: give at least 1"),
+        (["--epsilons", "0"], "--epsilons has 0: give positive numbers"),
+        (["--epsilons", "5", "nan"], "--epsilons has nan: give positive numbers"),
+        (["--epsilons", "inf"], "--epsilons has inf: give positive numbers"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main(["paper", "CartPole", *words, *folders])

@@ -101,6 +101,23 @@ def test_averaged_steps_at_epsilon_1_earn_what_the_paper_prints_at_10(page: Page
         assert earned >= float(tables.best_in_the_paper(world, learner))
 
 
+def test_so_many_goals_are_met_on_cartpole(page: Page) -> None:
+    rows = [row for row in page.script.paper_tables.goals().splitlines() if "CartPole" in row]
+    cells = [
+        cell.strip() for row in rows for cell in row.split("|") if "met" in cell or "miss" in cell
+    ]
+    said = {one: cells.count(one) for one in cells}
+    assert said == {"met": 4, "met on average": 3, "missed on average": 1}
+
+
+def test_the_worst_seed_of_bcq_on_lunar_lander_earns_what_we_say(page: Page) -> None:
+    tables = page.script.paper_tables
+    found = tables.result("LunarLander", "bcq-comparison")
+    every = {(one["name"], one["epsilon"]): one["returns"] for one in found["methods"]}
+    assert round(min(every[tables.AVERAGED, 5.0])) == 120
+    assert round(found["random_return"]) == -185
+
+
 def published(tables: Any, world: str) -> dict[tuple[str, str], dict[str, float]]:
     """What the paper's settings earned in a world, by learner and ε and then by optimiser, as
     fractions of the bound."""

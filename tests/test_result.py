@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from docs_pages import Page
+from scipy import stats
 
 ROOT = Path(__file__).parent.parent
 BOTH, AVERAGED = "both stages", "DP-SGD, averaged"
@@ -70,6 +72,16 @@ def gained(panel: Any) -> dict[float, float]:
 def test_both_stages_gain_on_cartpole_with_cql_what_we_say(panels: dict[str, Any]) -> None:
     found = [round(one, 2) for one in gained(panels["CartPole, CQL"]).values()]
     assert (min(found), max(found)) == (0.01, 0.07)
+
+
+def test_seed_by_seed_both_stages_gain_on_cartpole_with_cql_what_we_say(page: Page) -> None:
+    ours = page.script.result("CartPole", "cql-comparison")
+    scores = {(one["name"], one["epsilon"]): one["scores"] for one in ours["methods"]}
+    bound = np.mean(scores["non-private", None])
+    for epsilon, said in ((5.0, (0.06, 0.03, 0.09)), (7.5, (0.07, 0.01, 0.13))):
+        each = np.subtract(scores[BOTH, epsilon], scores[AVERAGED, epsilon]) / bound
+        ends = stats.ttest_1samp(each, 0).confidence_interval(0.95)
+        assert tuple(round(one, 2) for one in (each.mean(), *ends)) == said
 
 
 def test_nowhere_are_both_stages_clear_of_averaged_training(panels: dict[str, Any]) -> None:

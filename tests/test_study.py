@@ -1,5 +1,7 @@
 """Trainings that are one program do what each would do alone; what cannot be run is said."""
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +11,14 @@ import pytest
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments import Method, Study, compared
+from quorum_rl.experiments import Comparison, Method, Outcome, Study, compared
 from quorum_rl.experts import Population, smoothed
 from quorum_rl.experts.networks import new_network
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
+from quorum_rl.privacy.accounting import total_epsilon
+from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
 from quorum_rl.types import Released
 
 EXPERTS = 60
@@ -93,6 +97,33 @@ def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
     assert method is nothing
     assert "nothing can be released" in reason
     assert found.to_json()["infeasible"][0]["name"] == "nothing"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_what_is_wrong_is_an_error_and_not_infeasible(study: Study, epsilon: float) -> None:
+    wrong = Method(name="wrong", settings=PRIVATE, epsilon=epsilon)
+    with pytest.raises(QuorumError, match=r"epsilon is .*: give a positive number"):
+        compared(study, LEARNER, [wrong], episodes=3)
+
+
+def test_the_joint_cost_can_be_computed_from_what_is_written(study: Study) -> None:
+    both = replace(PRIVATE, method="selective", iterations=3, least_released=0, least_reached=0.0)
+    plan = study.planned(LEARNER, both, 20.0)
+    assert plan.release is not None
+    outcome = Outcome(
+        Method(name="both", settings=both, epsilon=20.0), plan, np.zeros((2, 1)), np.zeros(2), ()
+    )
+    found = Comparison(study.world, study.log.expert_count, study.delta, (outcome,)).to_json()
+    (written,) = json.loads(json.dumps(found))["methods"]
+    events = [
+        ReleaseEvent(**written["release"]),
+        TrainingEvent(
+            sampling_rate=both.sampling_rate,
+            noise_multiplier=written["noise_multiplier"],
+            steps=written["private_steps"],
+        ),
+    ]
+    assert 19 < total_epsilon(events, written["delta"]) <= 20.0
 
 
 def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -> None:

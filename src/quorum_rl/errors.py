@@ -11,6 +11,10 @@ class QuorumError(ValueError):
     """
 
 
+class TooLittleBudgetError(QuorumError):
+    """What was asked for is sound, and the budget is too little for it."""
+
+
 class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
     """The user stopped a command, and the message says how to go on."""
 

@@ -136,6 +136,17 @@ def check_folder(folder: Path) -> None:
         ) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that may be there, and fail if nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise QuorumError(
+            f"{str(folder)!r} cannot be made a folder ({error.strerror}): choose another."
+        ) from error
+    check_folder(folder)
+
+
 def check_picture(path: Path) -> None:
     """As `check_new_file`, for a picture, which may replace an older one."""
     if path.suffix.lower() not in PICTURES:

@@ -1,5 +1,6 @@
 """`quorum paper`: the paper's evaluation at its scale, stage by stage."""
 
+import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import tyro
 
 from quorum_rl.commands.fit import Settings
-from quorum_rl.commands.output import check_folder, check_seed, console, timed_bar
+from quorum_rl.commands.output import check_seed, console, make_folder, timed_bar
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
 
@@ -104,11 +105,13 @@ class Paper:
         from quorum_rl.envs import get_world
 
         get_world(self.world)  # or one sentence that names those there are
+        for epsilon in self.epsilons:
+            if not 0 < epsilon < math.inf:
+                raise QuorumError(f"--epsilons has {epsilon:g}: give positive numbers.")
         if self.stage in ("published", "grid"):
             self._their_epsilons()  # likewise, before a folder is made
         for folder in (self._home, self.results):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_folder(folder)
+            make_folder(folder)
         for stage in MAIN_STAGES if self.stage == "main" else (self.stage,):
             begun = time.monotonic()
             getattr(self, f"_{stage}")()
@@ -193,6 +196,7 @@ class Paper:
         result = self._result(
             f"experts{self._other_experts}", trajectories=TRAJECTORIES, p_min=FLOOR
         )
+        result.check_place(self.results)
         population, world = self._population(), get_world(self.world)
         log, experts = acted(population, world, FLOOR, TRAJECTORIES, self.expert_seed)
         save_demonstrations(log, self._log_file)  # others may go on with it
@@ -208,14 +212,16 @@ class Paper:
         console().print(str(result.save(self.results, found)))
 
     def _population(self) -> "Population":
+        """The experts in the folder, if they are those that results would name."""
+        from quorum_rl.envs import get_world
+        from quorum_rl.experiments.paper.population import check_origin
         from quorum_rl.experts import load_population
 
-        self._check_experts()
-        return load_population(self._expert_file)
-
-    def _check_experts(self) -> None:
         if not self._expert_file.exists():
             raise QuorumError(f"{str(self._expert_file)!r} is not there: run --stage experts.")
+        found = load_population(self._expert_file)
+        check_origin(found, get_world(self.world), self.preset, self.expert_seed)
+        return found
 
     def _study(self) -> "Study":
         """The experts and their log, as an earlier stage left them."""
@@ -224,8 +230,13 @@ class Paper:
 
         if not self._log_file.exists():
             raise QuorumError(f"{str(self._log_file)!r} is not there: run --stage demonstrations.")
-        self._check_experts()
+        self._population()
         log = open_demonstrations(self._log_file)
+        if log.declared.world != self.world:
+            raise QuorumError(
+                f"{str(self._log_file)!r} is a log of {log.declared.world}, and not of "
+                f"{self.world}: run --stage demonstrations."
+            )
         return self._study_of(log, experts_from(self._expert_file, log))
 
     def _study_of(self, log: "Demonstrations", experts: "LoggedExperts") -> "Study":
@@ -248,21 +259,42 @@ class Paper:
         from quorum_rl.experiments.paper.population import acted, some_of
 
         world, everyone = get_world(self.world), self._population()
-        for count in (count for count in COUNTS if count < len(everyone)):
+        fewer = [count for count in COUNTS if count < len(everyone)]
+        if not fewer:
+            raise QuorumError(
+                f"--stage counts takes {' or '.join(map(str, COUNTS))} of the experts, and there "
+                f"are {len(everyone)}: train more."
+            )
+        for count in fewer:
             some = some_of(everyone, count)
             study = self._study_of(*acted(some, world, FLOOR, TRAJECTORIES, self.expert_seed))
-            self._main_comparison(f"{count}-experts", study)
+            self._main_comparison(f"{count}-experts", study, self._theirs_by_release)
 
-    def _main_comparison(self, stage: str, study: "Study") -> None:
+    def _theirs_by_release(self, learner: str) -> "list[Method]":
+        """The paper's settings without private steps, whose meaning hangs on no number of experts;
+        at the largest ε, as in its figure."""
+        from quorum_rl.experiments.paper import best_settings, published_column
+
+        most = max(self.epsilons)
+        return [
+            published_column(one, optimiser=self.paper_optimiser)
+            for one in best_settings(self.world, learner)
+            if one.private_share == 0 and one.epsilon == most
+        ]
+
+    def _main_comparison(
+        self, stage: str, study: "Study", theirs: "Callable[[str], list[Method]] | None" = None
+    ) -> None:
         from quorum_rl.experiments.paper import main_columns
 
-        methods = main_columns(self.epsilons, self._ours, self.bound_steps)
+        ours = main_columns(self.epsilons, self._ours, self.bound_steps)
         self._compared(
             stage,
             study,
-            lambda _: methods,
+            lambda learner: ours if theirs is None else [*ours, *theirs(learner)],
             settings=asdict(self._ours),
             bound_steps=self.bound_steps,
+            epsilons=list(self.epsilons),
         )
 
     def _published(self) -> None:
@@ -296,7 +328,12 @@ class Paper:
             return ablation_columns(self.world, learner, steps, self._ours, self.paper_optimiser)
 
         self._compared(
-            "ablation", self._study(), methods, steps=steps, optimiser=self.paper_optimiser
+            "ablation",
+            self._study(),
+            methods,
+            steps=steps,
+            optimiser=self.paper_optimiser,
+            settings=asdict(self._ours),
         )
 
     def _grid(self) -> None:
@@ -336,6 +373,7 @@ class Paper:
                 episodes=self.episodes,
                 **configuration,
             )
+            result.check_place(self.results)
             with timed_bar(console(), f"{name}, steps") as update:
                 found = compared(
                     study, learner, methods(name), episodes=self.episodes, progress=update
@@ -365,5 +403,5 @@ def _show(comparison: "Comparison") -> None:
             " ".join(map(str, outcome.released)),
         )
     for method, reason in comparison.infeasible:
-        made.add_row(method.name, f"{method.epsilon:g}", "infeasible", "", reason[:60])
+        made.add_row(method.name, f"{method.epsilon:g}", "infeasible", "", reason)
     console().print(made)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from quorum_rl.envs import AnyWorld
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.evaluation import Interval, Summary, paired_difference, summarise
 from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experiments.study import Progress, Study
@@ -112,6 +112,7 @@ class Comparison:
             "interval": ends(summary.mean_interval),
             "mean_return": float(outcome.returns.mean()),
             "returns": outcome.returns.mean(axis=1).tolist(),
+            "release": None if plan.release is None else asdict(plan.release.event),
             "released": list(outcome.released),
             "private_steps": plan.private_steps,
             "plain_steps": plan.plain_steps,
@@ -163,8 +164,11 @@ def compared(
 ) -> Comparison:
     """As `compare`, in a study that may have made some of the releases before.
 
-    A method that cannot be planned, or that has a release alone out of which nothing comes with one
-    of the seeds, is infeasible; the others go on without it.
+    A method for which there is too little budget, or that has a release alone out of which nothing
+    comes with one of the seeds, is infeasible; the others go on without it.
+
+    Raises:
+        QuorumError: for anything else that is wrong, before anybody is trained.
     """
     plans: dict[Method, FitPlan] = {}
     infeasible: list[Infeasible] = []
@@ -173,7 +177,7 @@ def compared(
             plan = study.planned(_own(learner, method), method.settings, method.epsilon)
             study.check_releases(plan)
             plans[method] = plan
-        except QuorumError as error:
+        except TooLittleBudgetError as error:
             infeasible.append(Infeasible(method, str(error)))
     once = {_training_of(plan): plan for plan in plans.values()}
     trained = dict(zip(once, study.trained(list(once.values()), progress), strict=True))

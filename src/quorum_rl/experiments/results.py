@@ -1,5 +1,6 @@
 """A result as it is committed: with everything that is needed to make it again."""
 
+import json
 import shutil
 import subprocess
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quorum_rl.devices import this_machine
+from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 
 
@@ -21,9 +23,35 @@ class Result:
     commit: str | None = None  # otherwise that of the working tree, if it has one
     begun: float = field(default_factory=time.monotonic)
 
+    def path(self, folder: Path) -> Path:
+        """Its file."""
+        return folder / f"{self.world.lower()}-{self.stage}.json"
+
+    def check_place(self, folder: Path) -> None:
+        """Fail if its file is there and was made in another way: it would be lost.
+
+        Raises:
+            QuorumError: naming what differs.
+        """
+        path = self.path(folder)
+        if not path.exists():
+            return
+        try:
+            there = dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise QuorumError(
+                f"{str(path)!r} is in the way, and is no result: give another --results."
+            ) from error
+        for name, value in json.loads(json.dumps(self.configuration)).items():
+            if there.get(name, value) != value:
+                raise QuorumError(
+                    f"{str(path)!r} has {name} = {there[name]!r}, and this run has {value!r}: give "
+                    "another --results, so that it is not lost."
+                )
+
     def save(self, folder: Path, found: dict[str, Any]) -> Path:
         """Write what was `found` with its provenance; returns the file."""
-        path = folder / f"{self.world.lower()}-{self.stage}.json"
+        path = self.path(folder)
         write_json(path, self.facts(found))
         return path
 

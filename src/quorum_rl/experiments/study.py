@@ -18,7 +18,7 @@ import numpy as np
 
 from quorum_rl.budget import Entropy, Ledger, SeededEntropy, jax_key_data
 from quorum_rl.envs import AnyWorld
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.evaluation import returns_of, scores_of
 from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol
 from quorum_rl.evaluation.summary import Scores
@@ -79,11 +79,11 @@ class Study:
         """Make the releases of a plan.
 
         Raises:
-            QuorumError: if nothing comes out of one of them, and no step is private.
+            TooLittleBudgetError: if nothing comes out of one of them, and no step is private.
         """
         sizes = self.released_by(plan)
         if plan.private is None and 0 in sizes:
-            raise QuorumError(
+            raise TooLittleBudgetError(
                 f"{sizes.count(0)} of {len(sizes)} seeds release nothing at epsilon = "
                 f"{plan.epsilon:g}: give a larger one, or compare with method dp-sgd only."
             )

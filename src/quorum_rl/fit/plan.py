@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.fit.stages import (
     Cost,
@@ -304,7 +304,7 @@ def _release_alone(
 ) -> FitPlan:
     release = useful_release(settings, declared, cost, whole_epsilon)
     if release is None:
-        raise QuorumError(
+        raise TooLittleBudgetError(
             f"nothing can be released with all of epsilon = {cost[0]:g}, and release_share is 1: "
             "give a smaller share, or a larger epsilon."
         )

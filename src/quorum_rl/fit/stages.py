@@ -6,13 +6,12 @@ from typing import Final
 import jax
 from scipy.special import ndtr
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.learners import Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, plan_release
 from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
-from quorum_rl.privacy.constants import TooLittleBudgetError
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
 
 LARGEST_NOISE: Final = 7.5  # in deviations: `training.gaussian.standard_normal` ends there
@@ -74,7 +73,8 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
     """Calibrate the noise for the steps, or the steps for the noise.
 
     Raises:
-        QuorumError: if both are open, the cost does not allow them, or the noise ends too soon.
+        QuorumError: if both are open, or the noise ends too soon.
+        TooLittleBudgetError: if the cost does not allow them.
     """
     steps, multiplier = _calibrated(settings, cost, beside)
     beyond = chance_beyond_noise(steps, settings.sampling_rate, multiplier)
@@ -113,7 +113,7 @@ def _calibrated(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple
         beside=beside,
     )
     if most == 0 or (steps is not None and steps > most):
-        raise QuorumError(
+        raise TooLittleBudgetError(
             f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
             f"steps, not {steps or 'one'}: give more noise, or fewer steps."
         )

@@ -10,7 +10,7 @@ from typing import Final
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.privacy.accounting import one_step_spread, total_delta
 from quorum_rl.privacy.events import (
     LEAST_NOISE,
@@ -35,7 +35,7 @@ def noise_multiplier_for(
     """The least noise with which `steps` private steps fit into (epsilon, delta), with `beside`.
 
     Raises:
-        QuorumError: if no noise is enough, because `beside` alone spends the budget.
+        TooLittleBudgetError: if no noise is enough, because `beside` alone spends the budget.
     """
     _check_left(beside, epsilon, delta)
 
@@ -48,7 +48,7 @@ def noise_multiplier_for(
     guess = -0.5 * math.log(math.log1p(spread**2))
     found = _crossing(excess, guess, math.log(LEAST_NOISE), math.log(MOST_NOISE))
     if found is None:
-        raise QuorumError(
+        raise TooLittleBudgetError(
             f"even a noise multiplier of {MOST_NOISE:g} is too little for {steps} steps within "
             f"epsilon = {epsilon:g}: give fewer steps or a larger epsilon."
         )
@@ -73,7 +73,7 @@ def steps_for(
     """The most private steps, to a relative 1e-4, that fit into (epsilon, delta) beside others.
 
     Raises:
-        QuorumError: if `beside` alone spends the budget.
+        TooLittleBudgetError: if `beside` alone spends the budget.
     """
     _check_left(beside, epsilon, delta)
 
@@ -173,7 +173,7 @@ def _check_left(beside: Sequence[Event], epsilon: float, delta: float) -> None:
         if not 0 < value < (1 if name == "delta" else math.inf):
             raise QuorumError(f"{name} is {value}: give a positive number, delta below 1.")
     if beside and total_delta(beside, epsilon) >= delta:
-        raise QuorumError(
+        raise TooLittleBudgetError(
             f"nothing is left for training: what comes beside it spends epsilon = {epsilon:g} at "
             f"delta = {delta:g} alone; give that less, or all a larger budget."
         )

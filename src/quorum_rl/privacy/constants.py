@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.privacy.events import LATTICE_BITS, ReleaseEvent, largest_probability
 from quorum_rl.privacy.laplace import lattice_offset
 from quorum_rl.privacy.pairs import (
@@ -63,10 +63,6 @@ class _Split:
     threshold: float
     draw: float
     offset: float
-
-
-class TooLittleBudgetError(QuorumError):
-    """No release of so many iterations fits the budget, however little comes out."""
 
 
 def tight_event(

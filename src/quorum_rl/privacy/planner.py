@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.privacy.constants import (
     START,
     Setting,
-    TooLittleBudgetError,
     paper_event,
     pool_size_for,
     tight_event,

@@ -7,14 +7,39 @@ import jax
 import numpy as np
 
 from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, Population, smoothed
 from quorum_rl.experts.evaluation import default_returns
+from quorum_rl.experts.ppo.presets import PresetName, preset
 from quorum_rl.logs import Demonstrations, collect
 from quorum_rl.logs.agreement import agreement_curve
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BINS = 40
 LONGEST_PREFIX = 100  # of a curve that is written down
+
+
+def check_origin(population: Population, world: AnyWorld, name: PresetName, seed: int) -> None:
+    """Fail if experts came to be in another way than results would say; what is not known passes.
+
+    Raises:
+        QuorumError: naming what differs.
+    """
+    usual = preset(world, name)
+    expected = {
+        "world": world.name,
+        "seed": seed,
+        "total_steps": usual.plan.total_steps,
+        "hidden": list(usual.recipe.hidden),
+    }
+    for what, value in expected.items():
+        there = population.origin.get(what, value)
+        if there != value:
+            raise QuorumError(
+                f"the experts in the folder have {what} = {there}, and those of --preset {name} "
+                f"--expert-seed {seed} in {world.name} have {value}: say whose they are, or give "
+                "another --folder."
+            )
 
 
 def described(
