@@ -18,7 +18,7 @@ from quorum_rl.fit import FitSettings
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
 from quorum_rl.privacy.accounting import total_epsilon
-from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
+from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
 from quorum_rl.types import Released
 
 EXPERTS = 60
@@ -115,7 +115,7 @@ def test_the_joint_cost_can_be_computed_from_what_is_written(study: Study) -> No
     )
     found = Comparison(study.world, study.log.expert_count, study.delta, (outcome,)).to_json()
     (written,) = json.loads(json.dumps(found))["methods"]
-    events = [
+    events: list[Event] = [
         ReleaseEvent(**written["release"]),
         TrainingEvent(
             sampling_rate=both.sampling_rate,

@@ -5,12 +5,12 @@ python docs/tables/choosing.py
 
 from collections.abc import Sequence
 
+from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.fit import FitSettings
 from quorum_rl.fit.plan import FitPlan, plan_fit
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.privacy import ReleasePlan, plan_release
-from quorum_rl.privacy.constants import TooLittleBudgetError
 
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
 EXPERTS = (100, 300, 1000, 3000, 10_000)
