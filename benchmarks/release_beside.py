@@ -1,0 +1,234 @@
+r"""What a release beside private steps changes, one thing at a time.
+
+A fit with both stages differs from private steps alone in three things: more noise, since the
+release has a part of ε; fewer trajectories, since those of the release's pool are not trained on;
+and steps without noise on what was released. Each is left out in turn, on small experts that are
+cut to as many as the paper's (a proxy, as in `tuning.py`). Small experts part sooner than the
+paper's, so what is released is not drawn by a release of theirs: it is as much of trajectories of
+the pool as experts agree on to a given share, without noise, which is chosen so that prefixes are
+as long as those of the paper's experts.
+
+    quorum experts train HIV --preset small --seed 1 --out small.safetensors
+    python benchmarks/release_beside.py small.safetensors --learner bcq --agreement 0.1 \
+      --transitions 16 --out results/beside
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from quorum_rl.devices import prepare
+
+prepare(fast=True)  # what fails does not hang on the last bits
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
+from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
+from quorum_rl.commands.training import world_of  # noqa: E402
+from quorum_rl.envs import AnyWorld  # noqa: E402
+from quorum_rl.errors import QuorumError  # noqa: E402
+from quorum_rl.evaluation import returns_of  # noqa: E402
+from quorum_rl.experiments.paper import learner_of  # noqa: E402
+from quorum_rl.experiments.paper.population import acted  # noqa: E402
+from quorum_rl.experiments.results import Result  # noqa: E402
+from quorum_rl.experiments.study import joined  # noqa: E402
+from quorum_rl.experts import LoggedExperts, load_population  # noqa: E402
+from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
+from quorum_rl.learners import Learner  # noqa: E402
+from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
+from quorum_rl.privacy.published_settings import EXPERTS  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
+from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
+from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
+from quorum_rl.types import Released, Transition  # noqa: E402
+from tuning import EPISODES_KEY, cut  # noqa: E402
+
+SCHEDULE_SEED: Final = 0
+AT_ONCE: Final = 250
+
+
+class Way(NamedTuple):
+    """Both stages, or some of what tells them from private steps alone."""
+
+    name: str
+    more_noise: bool = True
+    fewer_trajectories: bool = True
+    steps_on_prefixes: bool = True
+
+
+WAYS: Final = (
+    Way("both stages"),
+    Way("without steps on prefixes", steps_on_prefixes=False),
+    Way("with all trajectories", fewer_trajectories=False),
+    Way("private steps alone", False, False, False),
+)
+
+
+class Plans(NamedTuple):
+    """As if there were as many experts as the paper has."""
+
+    both: FitPlan
+    alone: FitPlan
+
+
+def plans_of(log: Demonstrations, learner: Learner, given: argparse.Namespace) -> Plans:
+    """
+    Raises:
+        QuorumError: if no release would be made.
+    """
+    declared = replace(log.declared, minimum_experts=EXPERTS - 1)
+    usual = FitSettings(transitions_per_expert=given.transitions, private_steps=given.steps)
+    both, alone = (
+        plan_fit(declared, learner, epsilon=given.epsilon, delta=1 / EXPERTS, settings=settings)
+        for settings in (usual, replace(usual, method="dp-sgd"))
+    )
+    if both.release is None:
+        raise QuorumError(f"at ε = {given.epsilon:g} a fit makes no release: give another.")
+    return Plans(both, alone)
+
+
+def agreed_prefixes(
+    experts: LoggedExperts, pool: Demonstrations, count: int, share: float, seed: int
+) -> Released:
+    """What random trajectories of the pool begin with, while so many of the experts agree."""
+    offsets = pool.transition_offsets
+    chosen = np.random.default_rng(seed).choice(len(pool), count, replace=False)
+    parts, lengths = [], []
+    for number in np.sort(chosen):
+        steps = pool.transitions(np.arange(offsets[number], offsets[number + 1]))
+        taken = np.asarray(experts.probabilities(steps.observation))
+        taken = np.take_along_axis(taken, np.asarray(steps.action)[None, :, None], axis=2)[..., 0]
+        length = int((taken.cumprod(axis=1).mean(axis=0) >= share).sum())
+        if length:
+            part = Transition._make(np.array(column[:length]) for column in steps)
+            part.truncated[-1] = not part.terminated[-1]
+            parts.append(part)
+            lengths.append(length)
+    if not parts:
+        raise QuorumError(f"--agreement is {share}, and nothing is agreed on so far: give less.")
+    declared = pool.declared
+    return Released(
+        Transition._make(np.concatenate(column) for column in zip(*parts, strict=True)),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        declared.observation_size,
+        declared.action_count,
+        declared.horizon,
+    )
+
+
+def returns(
+    way: Way,
+    plans: Plans,
+    world: AnyWorld,
+    data: ExpertData,
+    released: list[Released],
+    given: argparse.Namespace,
+) -> list[float]:
+    """What every seed earns in one way."""
+    plan = plans.both if way.more_noise else plans.alone
+    beside = plans.both.plain_steps if way.steps_on_prefixes else 0
+    plain, parts = joined(released)
+    schedule = shuffled_schedule(plan.private_steps, beside, SCHEDULE_SEED)
+    runs = [
+        plan.new_run(
+            jax_key_data(SeededEntropy(seed), "noise"),
+            jax_key_data(SeededEntropy(seed), "public"),
+            len(schedule),
+            parts[seed],
+        )
+        for seed in range(given.seeds)
+    ]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    spaces = world.spaces
+    standing = train(
+        plan.recipe,
+        stacked,
+        begin(plan.recipe, stacked, spaces.observation_size, spaces.action_count),
+        schedule,
+        private=data,
+        plain=plain if beside else None,
+        steps_at_once=AT_ONCE,
+    )
+    key = jax.random.key(EPISODES_KEY)
+    params = result_of(plan.recipe, standing)
+    earned = returns_of(plan.learner, params, world, None, key, given.episodes)
+    return np.asarray(earned, np.float64).mean(axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def measured(given: argparse.Namespace) -> None:
+    population = load_population(given.population)
+    world = world_of(population, None)
+    if EXPERTS % len(population):
+        raise QuorumError(
+            f"there are {len(population)} experts, and {EXPERTS} cannot be cut out of them: give "
+            "300, or another number that divides it."
+        )
+    asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
+    chosen = {name: getattr(given, name) for name in asked}
+    result = Result(world.name, f"{given.learner}-beside", chosen)
+    log, experts = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    plans = plans_of(log, learner_of(log.declared, given.learner), given)
+    assert plans.both.release is not None  # checked before
+    event = plans.both.release.event
+    split = split_release_pool(log, per_expert=event.pool_size)
+    pool = split.pool.compacted()
+    released = [
+        agreed_prefixes(experts, pool, event.iterations, given.agreement, seed)
+        for seed in range(given.seeds)
+    ]
+    print([int(one.offsets[-1]) for one in released], "transitions released", flush=True)
+    parts = EXPERTS // len(population)
+    fewer, every = (cut(expert_data(some), parts) for some in (split.training, log))
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        result.check_place(given.out)
+    rows: list[dict[str, Any]] = []
+    for way in WAYS:
+        data = fewer if way.fewer_trajectories else every
+        noise = (plans.both if way.more_noise else plans.alone).private
+        assert noise is not None  # every way has private steps
+        earned = returns(way, plans, world, data, released, given)
+        rows.append(way._asdict() | {"noise": noise.noise_multiplier, "returns": earned})
+        print(rows[-1], flush=True)
+    if given.out is not None:
+        facts = {
+            "population": dict(population.origin),
+            "released": [int(one.offsets[-1]) for one in released],
+            "trajectories": TRAJECTORIES,
+            "pool": event.pool_size,
+            "iterations": event.iterations,
+            "plain_steps": plans.both.plain_steps,
+            "ways": rows,
+        }
+        print(result.save(given.out, facts))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
+    parser.add_argument("--epsilon", type=float, default=5.0)
+    parser.add_argument("--agreement", type=float, default=0.5, help="share of the experts")
+    parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
+    parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--out", type=Path, help="folder for the result")
+    given = parser.parse_args()
+    for name in ("transitions", "steps", "seeds", "episodes"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} is {getattr(given, name)}: give at least 1")
+    if not 0 < given.agreement <= 1:
+        parser.error(f"--agreement is {given.agreement}: give a share above 0 and at most 1")
+    try:
+        measured(given)
+    except (QuorumError, OSError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
