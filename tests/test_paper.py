@@ -1,6 +1,7 @@
 """`quorum paper`: its columns are what the paper ran, and its stages say what they miss."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -264,13 +265,36 @@ def test_a_result_that_was_made_in_another_way_is_not_replaced(tmp_path: Path) -
     first.check_place(tmp_path)
     replace(first, configuration={"seeds": [0, 1], "epsilons": [5.0]}).check_place(tmp_path)
     other = replace(first, configuration={"seeds": (0,), "episodes": 100})
-    with pytest.raises(QuorumError, match=r"has seeds = \[0, 1\], and this run has \[0\]: give an"):
+    with pytest.raises(QuorumError, match=r"has seeds = \[0, 1\], and this run seeds = \[0\]: giv"):
         other.check_place(tmp_path)
+    nested = replace(first, configuration={"settings": {"p": 0.8, "other": "word" * 20}})
+    nested.save(tmp_path, {})
+    for settings, said in (
+        ({"p": 0.95}, "has settings.p = 0.8, and this run settings.p = 0.95: give"),
+        ({"other": "words" * 20}, "has another settings.other, and this run another"),
+    ):
+        with pytest.raises(QuorumError, match=re.escape(said)):
+            replace(nested, configuration={"settings": settings}).check_place(tmp_path)
+    written = nested.path(tmp_path).read_text()
     assert first.path(tmp_path).read_text() == written
     for damaged in ("", "[]", '{"configuration": 3}'):
         first.path(tmp_path).write_text(damaged)
         with pytest.raises(QuorumError, match="is in the way, and is no result"):
             first.check_place(tmp_path)
+
+
+def test_a_result_is_not_lost_after_an_hour_of_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is looked at before experts are trained."""
+    Result("CartPole", "bcq-comparison", {"seeds": [0, 1, 2, 3, 4]}).save(tmp_path, {})
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path)]
+    with pytest.raises(SystemExit) as stopped:
+        main(["paper", "CartPole", *folders])
+    assert stopped.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has seeds = [0, 1, 2, 3, 4], and this run seeds = [0, 1, 2]" in said
+    assert not list((tmp_path / "work" / "cartpole").iterdir())
 
 
 def test_fewer_experts_are_compared_with_the_papers_release_at_the_largest_epsilon() -> None:
@@ -286,6 +310,7 @@ def test_fewer_experts_are_compared_with_the_papers_release_at_the_largest_epsil
         (["Cartpole"], "did you mean CartPole?"),
         (["CartPole", "--stage", "demonstrations"], "run --stage experts"),
         (["CartPole", "--stage", "comparison"], "run --stage demonstrations"),
+        (["CartPole", "--stage", "comparison", "--epsilons", "3"], "run --stage demonstrations"),
         (["CartPole", "--seeds", "0"], "give at least 1"),
         (["CartPole", "--stage", "grid", "--epsilons", "3"], "run at 2.5, 5, 7.5, 10: give some"),
         (["CartPole", "--learners", "--seeds", "1"], "--learners is empty"),

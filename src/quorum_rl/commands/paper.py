@@ -3,11 +3,13 @@
 import math
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import tyro
 
+from quorum_rl.commands.comparison import show_comparison
 from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.output import check_seed, console, make_folder, timed_bar
 from quorum_rl.errors import QuorumError
@@ -16,7 +18,7 @@ from quorum_rl.fit.settings import FitSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quorum_rl.experiments import Comparison, Method, Study
+    from quorum_rl.experiments import Method, Study
     from quorum_rl.experiments.paper import Result
     from quorum_rl.experts import LoggedExperts, Population
     from quorum_rl.logs import Demonstrations
@@ -112,10 +114,34 @@ class Paper:
             self._their_epsilons()  # likewise, before a folder is made
         for folder in (self._home, self.results):
             make_folder(folder)
-        for stage in MAIN_STAGES if self.stage == "main" else (self.stage,):
+        stages = MAIN_STAGES if self.stage == "main" else (self.stage,)
+        for stage in stages:
+            self._check_places(stage)
+        for stage in stages:
             begun = time.monotonic()
             getattr(self, f"_{stage}")()
             console().print(f"{self.world}, {stage}: {time.monotonic() - begun:.0f} s")
+
+    def _check_places(self, stage: str) -> None:
+        """Fail, as far as can be known before anything is done, if a result would be lost."""
+        parts = [stage]
+        if stage == "published":
+            parts = [f"published-{epsilon:g}" for epsilon in self._their_epsilons()]
+        elif stage == "counts":
+            parts = [f"{count}-experts" for count in COUNTS]
+        known = {
+            "seeds": list(self._seeds),
+            "episodes": self.episodes,
+            "bound_steps": self.bound_steps,
+            "settings": asdict(self._ours),
+        }
+        for part, learner in product(parts, self.learners):
+            name = f"{learner}-{part}{self._other_than_usual}"
+            self._result(name, **known).check_place(self.results)
+
+    @property
+    def _seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
     def _home(self) -> Path:
@@ -243,8 +269,7 @@ class Paper:
         from quorum_rl.envs import get_world
         from quorum_rl.experiments import Study
 
-        seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return Study(experts, log, get_world(self.world), 1 / log.expert_count, seeds)
+        return Study(experts, log, get_world(self.world), 1 / log.expert_count, self._seeds)
 
     @property
     def _ours(self) -> FitSettings:
@@ -378,30 +403,10 @@ class Paper:
                 found = compared(
                     study, learner, methods(name), episodes=self.episodes, progress=update
                 )
-            _show(found)
+            show_comparison(found)
             written = found.to_json()
             if facts is not None:
                 written["methods"] = [
                     {key: one[key] for key in facts} for one in written["methods"]
                 ]
             console().print(str(result.save(self.results, written)))
-
-
-def _show(comparison: "Comparison") -> None:
-    from rich.table import Table
-
-    made = Table("method", "epsilon", "score [95%]", "return", "released")
-    for outcome in comparison.outcomes:
-        spread = outcome.summary.mean_interval
-        interval = "" if spread is None else f" [{spread.low:.2f}, {spread.high:.2f}]"
-        epsilon = outcome.method.epsilon
-        made.add_row(
-            outcome.method.name,
-            "none" if epsilon is None else f"{epsilon:g}",
-            f"{outcome.summary.mean:.3f}{interval}",
-            f"{outcome.returns.mean():.4g}",
-            " ".join(map(str, outcome.released)),
-        )
-    for method, reason in comparison.infeasible:
-        made.add_row(method.name, f"{method.epsilon:g}", "infeasible", "", reason)
-    console().print(made)

@@ -6,11 +6,13 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
+
+LONGEST_SAID: Final = 60
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ class Result:
             raise QuorumError(
                 f"{str(path)!r} is in the way, and is no result: give another --results."
             ) from error
-        for name, value in json.loads(json.dumps(self.configuration)).items():
-            if there.get(name, value) != value:
+        before = _flat(there)
+        for name, value in _flat(json.loads(json.dumps(self.configuration))).items():
+            if before.get(name, value) != value:
                 raise QuorumError(
-                    f"{str(path)!r} has {name} = {there[name]!r}, and this run has {value!r}: give "
-                    "another --results, so that it is not lost."
+                    f"{str(path)!r} would be lost, for it has {_named(name, before[name])}, and "
+                    f"this run {_named(name, value)}: give another --results."
                 )
 
     def save(self, folder: Path, found: dict[str, Any]) -> Path:
@@ -66,6 +69,20 @@ class Result:
             "configuration": self.configuration,
         }
         return provenance | found
+
+
+def _flat(facts: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """The same with a dot between the name of a dictionary and the names in it."""
+    made: dict[str, Any] = {}
+    for name, value in facts.items():
+        inner = isinstance(value, dict)
+        made |= _flat(value, f"{before}{name}.") if inner else {f"{before}{name}": value}
+    return made
+
+
+def _named(name: str, value: Any) -> str:
+    said = str(value)
+    return f"{name} = {said}" if len(said) <= LONGEST_SAID else f"another {name}"
 
 
 def _commit() -> str | None:
