@@ -88,7 +88,13 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
 
 
 def chance_beyond_noise(steps: int, sampling_rate: float, multiplier: float) -> float:
-    """At most how likely an expert moves a sum beyond all noise: nothing else explains it then."""
+    """How likely an expert whose whole share is in one coordinate moves it beyond all noise, which
+    nothing else explains then.
+
+    With little noise that is the worst there is. A share that is spread over d coordinates adds, in
+    every step that draws the expert, about 2.4e-13·√d / multiplier (the density at 7.5 deviations),
+    1e-10 for a hundred thousand of them: see docs/limits.md.
+    """
     return steps * sampling_rate * float(ndtr(1 / multiplier - LARGEST_NOISE))
 
 
