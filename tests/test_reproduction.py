@@ -228,6 +228,28 @@ def test_on_hiv_bcq_fails_beside_a_release_with_less_noise_than_it_learns_with_a
 
 
 @pytest.mark.usefixtures("page")
+def test_on_hiv_it_is_the_steps_on_prefixes_that_bcq_fails_by() -> None:
+    (found,) = importlib.import_module("beside_tables").results().values()
+    learned = {way["name"]: [earned > 5e8 for earned in way["returns"]] for way in found["ways"]}
+    assert learned == {
+        "both stages": [False] * 3,
+        "without steps on prefixes": [False, True, True],
+        "with all trajectories": [False] * 3,
+        "private steps alone": [True] * 3,
+    }
+    earned = {way["name"]: way["returns"] for way in found["ways"]}
+    assert earned["without steps on prefixes"][1:] == earned["private steps alone"][1:]
+    real = next(
+        one
+        for one in importlib.import_module("paper_tables").result("HIV", "bcq-comparison")[
+            "methods"
+        ]
+        if (one["name"], one["epsilon"]) == ("both stages", 5.0)
+    )
+    assert np.mean(found["released"]) == pytest.approx(np.mean(real["released"]), rel=0.05)
+
+
+@pytest.mark.usefixtures("page")
 def test_noise_that_moves_weights_far_makes_returns_fall_with_either_optimiser() -> None:
     found = importlib.import_module("long_tables").results()
     assert list(found) == ["bcq"]

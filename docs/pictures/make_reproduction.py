@@ -8,6 +8,7 @@ python docs/pictures/make_reproduction.py
 
 from typing import Any
 
+import beside_tables
 import grid_tables
 import hiv_tables
 import long_tables
@@ -120,6 +121,7 @@ SECTIONS: Sections = {
     "long trainings": long_tables.trainings,
     "counts": paper_tables.counts,
     "ablation": paper_tables.ablation,
+    "beside": beside_tables.ways,
     "grid": grid_tables.grid,
     "low epsilon": grid_tables.split,
     "seconds": paper_tables.seconds,
