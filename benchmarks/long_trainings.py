@@ -34,15 +34,14 @@ from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experiments.results import Result  # noqa: E402
 from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
-from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from tuning import EPISODES_KEY, cut  # noqa: E402
+from tuning import EPISODES_KEY, check_counts, cut_to  # noqa: E402
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -158,20 +157,6 @@ def setting_of(world: str, learner: str) -> PublishedSetting:
     )
 
 
-def experts_of(log: Demonstrations) -> ExpertData:
-    """As many as the paper has.
-
-    Raises:
-        QuorumError: if they cannot be cut so.
-    """
-    if EXPERTS % log.expert_count:
-        raise QuorumError(
-            f"there are {log.expert_count} experts, and {EXPERTS} cannot be cut out of them: give "
-            "300, or another number that divides it."
-        )
-    return cut(expert_data(log), EXPERTS // log.expert_count)
-
-
 def measured(given: argparse.Namespace) -> None:
     population = load_population(given.population)
     world = world_of(population, None)
@@ -179,7 +164,7 @@ def measured(given: argparse.Namespace) -> None:
     chosen = {name: getattr(given, name) for name in ("learner", "steps", "seeds", "episodes")}
     result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
     log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
-    data = experts_of(log)
+    data = cut_to(log, EXPERTS)
     learner = learner_of(log.declared, given.learner)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
@@ -198,9 +183,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--out", type=Path, help="folder for the result")
     given = parser.parse_args()
-    for name in ("steps", "seeds", "episodes"):
-        if getattr(given, name) is not None and getattr(given, name) < 1:
-            parser.error(f"--{name} is {getattr(given, name)}: give at least 1")
+    check_counts(parser, given, "steps", "seeds", "episodes")
     try:
         measured(given)
     except (QuorumError, OSError) as error:

@@ -41,11 +41,11 @@ from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
-from tuning import EPISODES_KEY, cut  # noqa: E402
+from tuning import EPISODES_KEY, check_counts, cut_to  # noqa: E402
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
@@ -162,11 +162,6 @@ def returns(
 def measured(given: argparse.Namespace) -> None:
     population = load_population(given.population)
     world = world_of(population, None)
-    if EXPERTS % len(population):
-        raise QuorumError(
-            f"there are {len(population)} experts, and {EXPERTS} cannot be cut out of them: give "
-            "300, or another number that divides it."
-        )
     asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
     chosen = {name: getattr(given, name) for name in asked}
     result = Result(world.name, f"{given.learner}-beside", chosen)
@@ -181,8 +176,7 @@ def measured(given: argparse.Namespace) -> None:
         for seed in range(given.seeds)
     ]
     print([int(one.offsets[-1]) for one in released], "transitions released", flush=True)
-    parts = EXPERTS // len(population)
-    fewer, every = (cut(expert_data(some), parts) for some in (split.training, log))
+    fewer, every = (cut_to(some, EXPERTS) for some in (split.training, log))
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         result.check_place(given.out)
@@ -219,9 +213,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--out", type=Path, help="folder for the result")
     given = parser.parse_args()
-    for name in ("transitions", "steps", "seeds", "episodes"):
-        if getattr(given, name) < 1:
-            parser.error(f"--{name} is {getattr(given, name)}: give at least 1")
+    check_counts(parser, given, "transitions", "steps", "seeds", "episodes")
     if not 0 < given.agreement <= 1:
         parser.error(f"--agreement is {given.agreement}: give a share above 0 and at most 1")
     try:

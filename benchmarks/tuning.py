@@ -43,6 +43,7 @@ from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
+from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
@@ -83,6 +84,20 @@ def cut(data: ExpertData, parts: int) -> ExpertData:
         raise QuorumError(f"--cut is {parts}, and an expert has {counts.min()} transitions.")
     firsts = offsets[:-1, None] + counts[:, None] * np.arange(parts) // parts
     return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
+
+
+def cut_to(log: Demonstrations, count: int) -> ExpertData:
+    """So many experts cut out of those who made the log.
+
+    Raises:
+        QuorumError: if they cannot be cut so.
+    """
+    if count % log.expert_count:
+        raise QuorumError(
+            f"there are {log.expert_count} experts, and {count} cannot be cut out of them: give "
+            "300, or another number that divides it."
+        )
+    return cut(expert_data(log), count // log.expert_count)
 
 
 def some_of_each(data: ExpertData, kept: int) -> ExpertData:
@@ -172,6 +187,14 @@ def options(text: str) -> dict[str, Any]:
     return {
         key: tuple(one) if isinstance(one, list) else one for key, one in json.loads(text).items()
     }
+
+
+def check_counts(parser: argparse.ArgumentParser, given: argparse.Namespace, *names: str) -> None:
+    """Stop with one sentence if one of these is given and is below 1."""
+    for name in names:
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is {value}: give at least 1")
 
 
 def arguments() -> argparse.Namespace:

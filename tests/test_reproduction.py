@@ -227,9 +227,15 @@ def test_on_hiv_bcq_fails_beside_a_release_with_less_noise_than_it_learns_with_a
     assert (noise, failed) == ([7.1, 4.1, 12.9], [3, 3, 0])
 
 
+def results_in(folder: str) -> dict[str, Any]:
+    rendering = importlib.import_module("rendering")
+    found: dict[str, Any] = rendering.by_learner(rendering.RESULTS / folder)
+    return found
+
+
 @pytest.mark.usefixtures("page")
 def test_on_hiv_it_is_the_steps_on_prefixes_that_bcq_fails_by() -> None:
-    (found,) = importlib.import_module("beside_tables").results().values()
+    (found,) = results_in("beside").values()
     learned = {way["name"]: [earned > 5e8 for earned in way["returns"]] for way in found["ways"]}
     assert learned == {
         "both stages": [False] * 3,
@@ -251,7 +257,7 @@ def test_on_hiv_it_is_the_steps_on_prefixes_that_bcq_fails_by() -> None:
 
 @pytest.mark.usefixtures("page")
 def test_noise_that_moves_weights_far_makes_returns_fall_with_either_optimiser() -> None:
-    found = importlib.import_module("long_tables").results()
+    found = results_in("long")
     assert list(found) == ["bcq"]
     ways = {way["name"]: way for way in found["bcq"]["ways"]}
     far, earned = (

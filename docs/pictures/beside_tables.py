@@ -1,23 +1,16 @@
 """What a release beside private steps changes, one thing at a time, from results/beside/*.json."""
 
-import json
 from typing import Any, Final
 
-from rendering import RESULTS, hundredths, provenance, table
+from rendering import RESULTS, by_learner, hundredths, provenance, table
 
 FOLDER: Final = RESULTS / "beside"
 BILLION: Final = 1e9
 
 
-def results() -> dict[str, dict[str, Any]]:
-    """By learner."""
-    files = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("*-beside.json"))]
-    return {facts["configuration"]["learner"]: facts for facts in files}
-
-
 def ways() -> str:
     """What every way has of both stages, and what it earns."""
-    return "\n\n".join(_of(facts) for facts in results().values())
+    return "\n\n".join(_of(facts) for facts in by_learner(FOLDER).values())
 
 
 def _of(facts: dict[str, Any]) -> str:

@@ -1,23 +1,16 @@
 """What noise does to weights in the paper's long trainings, from results/long/*.json."""
 
-import json
 from typing import Any, Final
 
 import numpy as np
-from rendering import RESULTS, hundredths, provenance, table
+from rendering import RESULTS, by_learner, hundredths, provenance, table
 
 FOLDER: Final = RESULTS / "long"
 
 
-def results() -> dict[str, dict[str, Any]]:
-    """By learner."""
-    files = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("*-long.json"))]
-    return {facts["configuration"]["learner"]: facts for facts in files}
-
-
 def trainings() -> str:
     """What every way earns and how far its weights are from where they began, step by step."""
-    return "\n\n".join(_of(facts) for facts in results().values())
+    return "\n\n".join(_of(facts) for facts in by_learner(FOLDER).values())
 
 
 def _of(facts: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ What stands in a page between a line <!-- NAME --> and a line <!-- /NAME --> is 
 everything else is left alone. So no number of those tables is typed by hand.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ def hundredths(value: float, sign: str = "") -> str:
     """A number to two places, with a minus that is one, and none before a zero."""
     text = f"{value:{sign}.2f}"
     return text.replace("-0.00", f"{sign}0.00").replace("-", "−")
+
+
+def by_learner(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results in a folder that has one for each learner."""
+    files = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    return {facts["configuration"]["learner"]: facts for facts in files}
 
 
 def provenance(facts: dict[str, Any]) -> str:
