@@ -11,7 +11,6 @@ do as much at that rate times batch / (noise multiplier · clip norm), and are t
 """
 
 import argparse
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.devices import prepare
@@ -41,7 +40,7 @@ from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from tuning import EPISODES_KEY, check_counts, cut_to  # noqa: E402
+from tuning import EPISODES_KEY, check_counts, cut_to, parser_for_a_study  # noqa: E402
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -163,11 +162,12 @@ def measured(given: argparse.Namespace) -> None:
     setting = setting_of(world.name, given.learner)
     chosen = {name: getattr(given, name) for name in ("learner", "steps", "seeds", "episodes")}
     result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        result.check_place(given.out)
     log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
     data = cut_to(log, EXPERTS)
     learner = learner_of(log.declared, given.learner)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
     found = [followed(way, setting, learner, world, data, given) for way in ways(setting)]
     if given.out is not None:
         facts = {"population": dict(population.origin), "experts": data.expert_count, "ways": found}
@@ -175,13 +175,8 @@ def measured(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
-    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
+    parser = parser_for_a_study(__doc__ or "")
     parser.add_argument("--steps", type=int, help="otherwise to the end of the paper's budget")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="folder for the result")
     given = parser.parse_args()
     check_counts(parser, given, "steps", "seeds", "episodes")
     try:

@@ -15,7 +15,6 @@ as long as those of the paper's experts.
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.devices import prepare
@@ -40,12 +39,13 @@ from quorum_rl.experts import LoggedExperts, load_population  # noqa: E402
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
+from quorum_rl.logs.agreement import prefix_counts  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
-from tuning import EPISODES_KEY, check_counts, cut_to  # noqa: E402
+from tuning import EPISODES_KEY, check_counts, cut_to, parser_for_a_study  # noqa: E402
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
@@ -74,6 +74,9 @@ class Plans(NamedTuple):
     both: FitPlan
     alone: FitPlan
 
+    def of(self, way: Way) -> FitPlan:
+        return self.both if way.more_noise else self.alone
+
 
 def plans_of(log: Demonstrations, learner: Learner, given: argparse.Namespace) -> Plans:
     """
@@ -95,25 +98,21 @@ def agreed_prefixes(
     experts: LoggedExperts, pool: Demonstrations, count: int, share: float, seed: int
 ) -> Released:
     """What random trajectories of the pool begin with, while so many of the experts agree."""
-    offsets = pool.transition_offsets
-    chosen = np.random.default_rng(seed).choice(len(pool), count, replace=False)
-    parts, lengths = [], []
-    for number in np.sort(chosen):
-        steps = pool.transitions(np.arange(offsets[number], offsets[number + 1]))
-        taken = np.asarray(experts.probabilities(steps.observation))
-        taken = np.take_along_axis(taken, np.asarray(steps.action)[None, :, None], axis=2)[..., 0]
-        length = int((taken.cumprod(axis=1).mean(axis=0) >= share).sum())
-        if length:
-            part = Transition._make(np.array(column[:length]) for column in steps)
-            part.truncated[-1] = not part.terminated[-1]
-            parts.append(part)
-            lengths.append(length)
-    if not parts:
+    chosen = np.sort(np.random.default_rng(seed).choice(len(pool), count, replace=False))
+    some = pool.select(chosen).compacted()
+    agreed = prefix_counts(experts, some) >= share * len(experts)
+    lengths = agreed.sum(axis=1)[agreed.any(axis=1)]
+    if not len(lengths):
         raise QuorumError(f"--agreement is {share}, and nothing is agreed on so far: give less.")
+    firsts = some.transition_offsets[:-1][agreed.any(axis=1)]
+    ends = np.cumsum(lengths)
+    steps = np.arange(ends[-1]) + np.repeat(firsts - (ends - lengths), lengths)
+    released = Transition._make(np.array(column) for column in some.transitions(steps))
+    released.truncated[ends - 1] = ~released.terminated[ends - 1]
     declared = pool.declared
     return Released(
-        Transition._make(np.concatenate(column) for column in zip(*parts, strict=True)),
-        np.concatenate([[0], np.cumsum(lengths)]),
+        released,
+        np.append(0, ends),
         declared.observation_size,
         declared.action_count,
         declared.horizon,
@@ -129,7 +128,7 @@ def returns(
     given: argparse.Namespace,
 ) -> list[float]:
     """What every seed earns in one way."""
-    plan = plans.both if way.more_noise else plans.alone
+    plan = plans.of(way)
     beside = plans.both.plain_steps if way.steps_on_prefixes else 0
     plain, parts = joined(released)
     schedule = shuffled_schedule(plan.private_steps, beside, SCHEDULE_SEED)
@@ -165,6 +164,9 @@ def measured(given: argparse.Namespace) -> None:
     asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
     chosen = {name: getattr(given, name) for name in asked}
     result = Result(world.name, f"{given.learner}-beside", chosen)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        result.check_place(given.out)
     log, experts = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
     plans = plans_of(log, learner_of(log.declared, given.learner), given)
     assert plans.both.release is not None  # checked before
@@ -177,13 +179,10 @@ def measured(given: argparse.Namespace) -> None:
     ]
     print([int(one.offsets[-1]) for one in released], "transitions released", flush=True)
     fewer, every = (cut_to(some, EXPERTS) for some in (split.training, log))
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        result.check_place(given.out)
     rows: list[dict[str, Any]] = []
     for way in WAYS:
         data = fewer if way.fewer_trajectories else every
-        noise = (plans.both if way.more_noise else plans.alone).private
+        noise = plans.of(way).private
         assert noise is not None  # every way has private steps
         earned = returns(way, plans, world, data, released, given)
         rows.append(way._asdict() | {"noise": noise.noise_multiplier, "returns": earned})
@@ -202,16 +201,11 @@ def measured(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
-    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
+    parser = parser_for_a_study(__doc__ or "")
     parser.add_argument("--epsilon", type=float, default=5.0)
     parser.add_argument("--agreement", type=float, default=0.5, help="share of the experts")
     parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
     parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="folder for the result")
     given = parser.parse_args()
     check_counts(parser, given, "transitions", "steps", "seeds", "episodes")
     if not 0 < given.agreement <= 1:

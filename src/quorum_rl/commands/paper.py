@@ -251,19 +251,18 @@ class Paper:
 
     def _study(self) -> "Study":
         """The experts and their log, as an earlier stage left them."""
-        from quorum_rl.commands.expert_files import experts_from
         from quorum_rl.logs import open_demonstrations
+        from quorum_rl.release import experts_who_acted
 
         if not self._log_file.exists():
             raise QuorumError(f"{str(self._log_file)!r} is not there: run --stage demonstrations.")
-        self._population()
-        log = open_demonstrations(self._log_file)
+        population, log = self._population(), open_demonstrations(self._log_file)
         if log.declared.world != self.world:
             raise QuorumError(
                 f"{str(self._log_file)!r} is a log of {log.declared.world}, and not of "
                 f"{self.world}: run --stage demonstrations."
             )
-        return self._study_of(log, experts_from(self._expert_file, log))
+        return self._study_of(log, experts_who_acted(population, log))
 
     def _study_of(self, log: "Demonstrations", experts: "LoggedExperts") -> "Study":
         from quorum_rl.envs import get_world

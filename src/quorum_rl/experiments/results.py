@@ -42,14 +42,14 @@ class Result:
             there = dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise QuorumError(
-                f"{str(path)!r} is in the way, and is no result: give another --results."
+                f"{str(path)!r} is in the way, and is no result: give another folder."
             ) from error
         before = _flat(there)
         for name, value in _flat(json.loads(json.dumps(self.configuration))).items():
             if before.get(name, value) != value:
                 raise QuorumError(
                     f"{str(path)!r} would be lost, for it has {_named(name, before[name])}, and "
-                    f"this run {_named(name, value)}: give another --results."
+                    f"this run {_named(name, value)}: give another folder for results."
                 )
 
     def save(self, folder: Path, found: dict[str, Any]) -> Path:
