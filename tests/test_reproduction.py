@@ -107,7 +107,7 @@ def test_so_many_goals_are_met_on_cartpole(page: Page) -> None:
         cell.strip() for row in rows for cell in row.split("|") if "met" in cell or "miss" in cell
     ]
     said = {one: cells.count(one) for one in cells}
-    assert said == {"met": 4, "met on average": 3, "missed on average": 1}
+    assert said == {"met": 2, "met on average": 5, "missed on average": 1}
 
 
 def test_the_worst_seed_of_bcq_on_lunar_lander_earns_what_we_say(page: Page) -> None:
@@ -138,7 +138,7 @@ def test_plain_steps_are_better_than_adam_in_as_many_settings_as_we_say(page: Pa
         for earned in published(tables, world).values()
         if len(earned) == 2
     ]
-    assert (sum(better), len(better)) == (7, 8)
+    assert (sum(better), len(better)) == (9, 11)
     on_acrobot = published(tables, "Acrobot").values()
     assert sum(earned["plain steps"] > earned["Adam"] for earned in on_acrobot) == 3
     failed = [
@@ -156,8 +156,8 @@ def test_plain_steps_are_better_than_adam_in_as_many_settings_as_we_say(page: Pa
 def test_the_papers_settings_earn_little_on_lunar_lander(page: Page) -> None:
     tables = page.script.paper_tables
     each = [one for earned in published(tables, "LunarLander").values() for one in earned.values()]
-    assert len(each) == 10
-    assert round(max(each), 2) == 0.31
+    assert len(each) == 12
+    assert round(max(each), 2) == 0.32
     for learner, most in (("cql", 0.28), ("bcq", 0.21)):
         grid = tables.result("LunarLander", f"{learner}-grid-5000-steps")
         best = max(np.mean(one["scores"]) for one in grid["methods"])
@@ -168,12 +168,69 @@ def test_every_step_private_is_the_best_of_the_grid_or_near_it(page: Page) -> No
     tables = importlib.import_module("grid_tables")
     cells = 0
     for (world, learner), one in tables.grids().items():
-        close = tables.CLOSE * page.script.paper_tables.bound_of(world, learner).mean()
+        close = 0.02 * page.script.paper_tables.bound_of(world, learner).mean()
         for epsilon in {method["epsilon"] for method in one["methods"]}:
             means = {best.share: best.scores.mean() for best in tables.best_of(one, epsilon)}
             assert means[1.0] >= max(means.values()) - close
             cells += 1
-    assert cells == 24
+    assert cells == 32
+
+
+def test_a_policy_learned_as_published_is_better_the_more_experts_there_are(page: Page) -> None:
+    tables = page.script.paper_tables
+    for learner in tables.LEARNERS:
+        fewer = [tables.result("Acrobot", f"{learner}-{count}-experts") for count in (1000, 2000)]
+        theirs = [
+            tables.scores(one, "as published", 10.0).mean()
+            / tables.scores(one, tables.NON_PRIVATE).mean()
+            for one in fewer
+        ]
+        theirs.append(published(tables, "Acrobot")[learner, "10"]["Adam"])
+        assert theirs[0] < 0.5 < 0.875 < theirs[1] < theirs[2]
+        come_out = [
+            next(one["released"] for one in few["methods"] if one["name"] == "as published")
+            for few in fewer
+        ]
+        assert [(min(one), max(one)) for one in come_out] == [(7, 16), (102, 156)]
+
+
+def test_averaged_steps_lose_little_with_fewer_experts(page: Page) -> None:
+    tables = page.script.paper_tables
+    for learner, epsilon in product(tables.LEARNERS, (1.0, 5.0, 10.0)):
+        few, many = (
+            tables.scores(one, tables.AVERAGED, epsilon).mean()
+            / tables.scores(one, tables.NON_PRIVATE).mean()
+            for one in (
+                tables.result("Acrobot", f"{learner}-1000-experts"),
+                tables.result("Acrobot", f"{learner}-comparison"),
+            )
+        )
+        assert many - few < 0.045
+
+
+def test_on_acrobot_the_grid_with_cql_tells_no_p_apart(page: Page) -> None:
+    tables = importlib.import_module("grid_tables")
+    bound = page.script.paper_tables.bound_of("Acrobot", "cql").mean()
+    for epsilon in (5.0, 7.5, 10.0):
+        best = tables.best_of(tables.grids()["Acrobot", "cql"], epsilon)
+        means = [one.scores.mean() / bound for one in best]
+        assert len(means) == 5
+        assert max(means) - min(means) < 0.05
+
+
+def test_less_noise_adds_to_every_step_private_what_we_say_elsewhere(page: Page) -> None:
+    tables = page.script.paper_tables
+
+    def earned(world: str, stage: str) -> list[float]:
+        bound = tables.bound_of(world, stage[:3]).mean()
+        found = tables.result(world, stage)
+        asked = (("p = 1", 10.0), ("p = 1, less noise", 50.0))
+        return [round(tables.scores(found, *one).mean() / bound, 2) for one in asked]
+
+    assert earned("LunarLander", "cql-ablation") == [0.22, 0.34]
+    assert earned("LunarLander", "bcq-ablation") == [0.16, 0.14]
+    assert earned("Acrobot", "bcq-ablation") == [0.36, 0.65]
+    assert earned("Acrobot", "bcq-ablation-sgd") == [0.89, 0.89]
 
 
 def test_less_noise_adds_little_to_every_step_private_on_cartpole(page: Page) -> None:
