@@ -93,22 +93,21 @@ def moved(first: Any, now: Any) -> list[float]:
     return np.sqrt(far / squares([np.asarray(a) for a, _ in pairs])).tolist()  # type: ignore[no-any-return]
 
 
-def followed(
-    way: Way,
-    setting: PublishedSetting,
-    learner: Learner,
+def watched(
+    recipe: Recipe,
+    step: PrivateStep,
+    learning_rate: float,
+    steps: int,
     world: AnyWorld,
     data: ExpertData,
     given: argparse.Namespace,
-) -> dict[str, Any]:
-    """What one way earns, and how far it goes, whenever it is looked at."""
-    step, steps = step_of(setting, way), given.steps or published_steps(setting)
-    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=way.optimiser)
+) -> list[dict[str, Any]]:
+    """What so many private steps earn, and how far they go, whenever they are looked at."""
     runs = [
         new_run(
             noise_key=jax_key_data(SeededEntropy(seed), "noise"),
             public_key=jax_key_data(SeededEntropy(seed), "public"),
-            learning_rate=way.rate_factor * setting.learning_rate,
+            learning_rate=learning_rate,
             private=step,
         )
         for seed in range(given.seeds)
@@ -123,10 +122,10 @@ def followed(
         if done not in LOOKED_AT and done != steps:
             return
         key = jax.random.key(EPISODES_KEY)
-        returns = returns_of(learner, standing.params, world, None, key, given.episodes)
+        returns = returns_of(recipe.learner, standing.params, world, None, key, given.episodes)
         earned = np.asarray(returns, np.float64).mean(axis=1).tolist()
         rows.append({"steps": done, "returns": earned, "moved": moved(first, standing.params)})
-        print(way.name, rows[-1], flush=True)
+        print(rows[-1], flush=True)
 
     schedule = np.full(steps, Kind.PRIVATE, np.int8)
     train(
@@ -139,7 +138,24 @@ def followed(
         after_chunk=look,
         steps_at_once=AT_ONCE,
     )
-    return {**way._asdict(), "learning_rate": way.rate_factor * setting.learning_rate, "rows": rows}
+    return rows
+
+
+def followed(
+    way: Way,
+    setting: PublishedSetting,
+    learner: Learner,
+    world: AnyWorld,
+    data: ExpertData,
+    given: argparse.Namespace,
+) -> dict[str, Any]:
+    """What one way earns, and how far it goes."""
+    print(way.name, flush=True)
+    step, steps = step_of(setting, way), given.steps or published_steps(setting)
+    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=way.optimiser)
+    rate = way.rate_factor * setting.learning_rate
+    rows = watched(recipe, step, rate, steps, world, data, given)
+    return {**way._asdict(), "learning_rate": rate, "rows": rows}
 
 
 def setting_of(world: str, learner: str) -> PublishedSetting:
