@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")
 LEARNERS: Final = ("cql", "bcq")
 CLAIMED: Final = ("10", "7.5", "5")
 OPTIMISERS: Final = ("adam", "sgd")
+RAW_REWARDS: Final = ("--reward-scale", "1")  # LunarLander's units divide rewards by ten
 FILES: Final = {"experts": "experts.safetensors", "demonstrations": "demonstrations.arrow"}
 # LunarLander's experts have the GPU first: its trainings are the longest.
 TRAINED_BEFORE: Final = {"CartPole": "LunarLander", "Acrobot": "CartPole", "HIV": "LunarLander"}
@@ -52,7 +53,7 @@ PUBLISHED_TAKES: Final = {
     ("HIV", "bcq", "7.5"): 370,
     ("LunarLander", "bcq", "5"): 300,
     ("LunarLander", "cql", "7.5"): 250,
-    ("CartPole", "cql", "7.5"): 200,
+    ("CartPole", "cql", "7.5"): 95,
 }
 A_LONG_TIME: Final = 450
 A_SHORT_TIME: Final = 5
@@ -82,6 +83,11 @@ class Evaluation:
     def jobs(self) -> list[Job]:
         """All there is to run, the most needed first."""
         published = [self.published(*one) for one in product(WORLDS, LEARNERS, CLAIMED, OPTIMISERS)]
+        again = [*product(LEARNERS, ("LunarLander",), OPTIMISERS)]
+        published += [
+            self.raw_rewards(self.published(world, learner, "10", optimiser))
+            for learner, world, optimiser in again
+        ]
         published.sort(key=lambda job: -job.at_least)
         long = [job for job in published if job.at_least >= A_LONG_TIME]
         return [
@@ -91,6 +97,7 @@ class Evaluation:
             *(job for job in published if job not in long),
             *(self.counts(learner) for learner in LEARNERS),
             *(self.ablation(*one) for one in product(LEARNERS, WORLDS, OPTIMISERS)),
+            *(self.raw_rewards(self.ablation(*one)) for one in again),
             *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
         ]
 
@@ -144,6 +151,12 @@ class Evaluation:
             command=(*self._command(world, "ablation", learner), *chosen),
             after=(f"{world} demonstrations",),
             at_least=TAKES["ablation"],
+        )
+
+    def raw_rewards(self, job: Job) -> Job:
+        """The same with rewards as they are: the paper does not say how it scales them."""
+        return replace(
+            job, name=f"{job.name} raw rewards", command=(*job.command, *RAW_REWARDS), urgent=False
         )
 
     def grid(self, learner: str, world: str) -> Job:

@@ -48,6 +48,7 @@ def results(world: str) -> Iterator[tuple[str, dict[str, Any]]]:
         parts: list[str] = [*facts["stage"].split("-"), ""]
         learner, stage, mark = parts[0], parts[1], parts[2] if len(parts) > 2 else ""
         optimiser = facts["configuration"].get("optimiser", "adam")
+        optimiser += " raw rewards" if "-rewards-1.0" in facts["stage"] else ""
         if facts["stage"] == "experts":
             yield f"{world} demonstrations", facts
         elif stage == "published":
@@ -71,7 +72,8 @@ def test_every_result_of_the_page_has_a_job_that_runs_it_as_it_was_run(
         assert isinstance(paper, Paper)
         assert name.startswith(f"{paper.world} {paper.stage}")
         if paper.stage in ("published", "ablation"):
-            assert name.endswith(paper.paper_optimiser)
+            raw = " raw rewards" if paper.reward_scale == 1 else ""
+            assert name.endswith(f"{paper.paper_optimiser}{raw}")
     for world in queue.WORLDS:
         for name, facts in results(world):
             paper, said = asked[name], facts["configuration"]
@@ -95,7 +97,7 @@ def test_no_job_is_begun_that_could_not_end_or_refused_that_could(
         for name, facts in results(world):
             if "published" in name:
                 assert takes[name] <= max(facts["seconds"], 50)
-                assert takes[name] >= 0.5 * facts["seconds"] or facts["seconds"] < 200
+                assert takes[name] >= facts["seconds"] / 3 or facts["seconds"] < 200
 
 
 def test_a_job_that_is_asked_for_brings_what_it_reads_unless_that_is_there(

@@ -1,13 +1,15 @@
 """Writes the tables of reproduction.md and draws its pictures, from results/paper/*.json.
 
 Those of how the defaults were chosen are from results/tuning/*.json (`tuning_tables.py`,
-`hiv_tables.py`, `split_tables.py`), that of long trainings from results/long/*.json.
+`hiv_tables.py`, `split_tables.py`), those of studies on small experts from results/long,
+results/step and results/beside.
 
 python docs/pictures/make_reproduction.py
 """
 
 from typing import Any
 
+import account_tables
 import beside_tables
 import grid_tables
 import hiv_tables
@@ -16,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
 import split_tables
+import step_tables
 import tuning_tables
 from paper_tables import found, fraction, number
 from rendering import DOCS, Sections, provenance, table, write
@@ -118,7 +121,10 @@ SECTIONS: Sections = {
     "goals": paper_tables.goals,
     "comparisons": comparisons,
     "published": paper_tables.published,
+    "costs": account_tables.costs,
+    "releases": account_tables.releases,
     "long trainings": long_tables.trainings,
+    "steps": step_tables.ways,
     "counts": paper_tables.counts,
     "ablation": paper_tables.ablation,
     "beside": beside_tables.ways,

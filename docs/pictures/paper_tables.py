@@ -246,7 +246,7 @@ def _tried_plainly(plain: Facts, method: Facts, bound: Any) -> str:
 
 def _tried(method: Facts, bound: Any) -> str:
     if "scores" not in method:
-        return "infeasible: nothing comes out"
+        return "infeasible: nothing comes out for one seed or more"
     return fraction(np.array(method["scores"]), bound)
 
 
