@@ -98,6 +98,7 @@ class Evaluation:
             *(self.counts(learner) for learner in LEARNERS),
             *(self.ablation(*one) for one in product(LEARNERS, WORLDS, OPTIMISERS)),
             *(self.raw_rewards(self.ablation(*one)) for one in again),
+            *(self.raw_rewards(self.comparison(learner, "LunarLander")) for learner in LEARNERS),
             *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
         ]
 

@@ -48,15 +48,15 @@ def results(world: str) -> Iterator[tuple[str, dict[str, Any]]]:
         parts: list[str] = [*facts["stage"].split("-"), ""]
         learner, stage, mark = parts[0], parts[1], parts[2] if len(parts) > 2 else ""
         optimiser = facts["configuration"].get("optimiser", "adam")
-        optimiser += " raw rewards" if "-rewards-1.0" in facts["stage"] else ""
+        raw = " raw rewards" if "-rewards-1.0" in facts["stage"] else ""
         if facts["stage"] == "experts":
             yield f"{world} demonstrations", facts
         elif stage == "published":
-            yield f"{world} published {learner} {mark} {optimiser}", facts
+            yield f"{world} published {learner} {mark} {optimiser}{raw}", facts
         elif stage == "ablation":
-            yield f"{world} ablation {learner} {optimiser}", facts
+            yield f"{world} ablation {learner} {optimiser}{raw}", facts
         elif stage in ("comparison", "grid"):
-            yield f"{world} {stage} {learner}", facts
+            yield f"{world} {stage} {learner}{raw}", facts
         elif mark == "experts":
             yield f"{world} counts {learner}", facts
         else:
@@ -209,7 +209,7 @@ def test_the_urgent_are_served_first(queue: Any, tmp_path: Path) -> None:
     made(queue, [shell(queue, "one", line, urgent=True), shell(queue, "two", line)], tmp_path)
     said = [(tmp_path / f"{name}.log").read_text().split() for name in ("one", "two")]
     assert [first for first, _ in said] == ["0", "1"]
-    assert int(said[1][1]) - int(said[0][1]) == 10
+    assert int(said[1][1]) == min(int(said[0][1]) + 10, 19)  # there is nothing nicer
 
 
 def test_nothing_waits_for_one_that_cannot_come(queue: Any, tmp_path: Path) -> None:
