@@ -76,6 +76,22 @@ def test_units_raised_returns_in_every_setting_and_at_every_seed() -> None:
 
 
 @pytest.mark.usefixtures("page")
+def test_rewards_as_they_are_earn_more_at_epsilon_1_with_every_seed_and_less_at_5() -> None:
+    rows = importlib.import_module("tuning_tables").measured()
+    found = {
+        (one["learner"], one["options"]["reward_scale"], one["epsilon"]): one["returns"]
+        for one in rows
+        if one["round"] == "rewards"
+    }
+    assert len(found) == 8
+    for learner in ("cql", "bcq"):
+        scaled, raw = (found[learner, scale, 1.0] for scale in (0.1, 1.0))
+        assert all(one > other for one, other in zip(raw, scaled, strict=True))
+        assert sum(found[learner, 1.0, 5.0]) < sum(found[learner, 0.1, 5.0])
+        assert sum(found[learner, 1.0, 5.0]) < sum(raw)
+
+
+@pytest.mark.usefixtures("page")
 def test_fewer_steps_without_noise_do_less_harm_and_keep_most_of_what_they_gain() -> None:
     tables = importlib.import_module("split_tables")
     means = {

@@ -136,6 +136,7 @@ SECTIONS: Sections = {
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
     "bcq": tuning_tables.bcq,
+    "rewards": tuning_tables.rewards,
     "split": split_tables.beside,
     "hiv, small experts": hiv_tables.on_small_experts,
     "hiv, the paper's experts": hiv_tables.on_the_papers_experts,

@@ -126,7 +126,7 @@ def _place(pair: tuple[Row, Row]) -> tuple[bool, bool, float]:
 
 
 def mean(values: list[float]) -> str:
-    return f"{sum(values) / len(values):.0f}".replace("-", "−")
+    return f"{round(sum(values) / len(values))}".replace("-", "−")
 
 
 def by_seed(returns: list[float]) -> str:
@@ -278,6 +278,18 @@ def bcq() -> str:
     return table(
         head, [[name, *(got.get(e, "") for e in (None, 5.0, 1.0))] for name, got in lines.items()]
     )
+
+
+def rewards() -> str:
+    """LunarLander's rewards as they are, and as its units have them, with both learners."""
+    lines: dict[str, dict[float, str]] = {}
+    for row in measured():
+        if row["round"] == "rewards":
+            scaled = said_of("reward_scale", row["options"]["reward_scale"])
+            name = f"{row['learner'].upper()}, {scaled}"
+            lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
+    rows = [[name, got[5.0], got[1.0]] for name, got in lines.items()]
+    return table(["LunarLander, small experts, return (by seed)", "ε = 5", "ε = 1"], rows)
 
 
 def said_of(name: str, value: float) -> str:
