@@ -23,15 +23,12 @@ import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
-from quorum_rl.experiments.results import Result  # noqa: E402
-from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
@@ -40,7 +37,8 @@ from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from tuning import EPISODES_KEY, check_counts, cut_to, parser_for_a_study  # noqa: E402
+from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
+from tuning import EPISODES_KEY, cut_to  # noqa: E402
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -173,21 +171,15 @@ def setting_of(world: str, learner: str) -> PublishedSetting:
 
 
 def measured(given: argparse.Namespace) -> None:
-    population = load_population(given.population)
-    world = world_of(population, None)
+    asked = ("learner", "steps", "seeds", "episodes")
+    study = opened(given, "long", *asked, claimed=CLAIMED)
+    world = study.world
     setting = setting_of(world.name, given.learner)
-    chosen = {name: getattr(given, name) for name in ("learner", "steps", "seeds", "episodes")}
-    result = Result(world.name, f"{given.learner}-long", chosen | {"claimed": CLAIMED})
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        result.check_place(given.out)
-    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    log, _ = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
     data = cut_to(log, EXPERTS)
     learner = learner_of(log.declared, given.learner)
     found = [followed(way, setting, learner, world, data, given) for way in ways(setting)]
-    if given.out is not None:
-        facts = {"population": dict(population.origin), "experts": data.expert_count, "ways": found}
-        print(result.save(given.out, facts))
+    study.save({"experts": data.expert_count, "ways": found})
 
 
 def main() -> None:
@@ -195,10 +187,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="otherwise to the end of the paper's budget")
     given = parser.parse_args()
     check_counts(parser, given, "steps", "seeds", "episodes")
-    try:
-        measured(given)
-    except (QuorumError, OSError) as error:
-        parser.error(str(error))
+    run(parser, given, measured)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,10 @@ prepare(fast=True)  # what a step lacks does not hang on the last bits
 
 from long_trainings import NO_NOISE, watched  # noqa: E402
 from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
-from quorum_rl.experiments.results import Result  # noqa: E402
-from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import defaults  # noqa: E402
@@ -35,7 +32,8 @@ from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
-from tuning import check_counts, cut_to, parser_for_a_study  # noqa: E402
+from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
+from tuning import cut_to  # noqa: E402
 
 EPSILON: Final = 10.0
 AVERAGED: Final = 16  # transitions of an expert; 64 take four times as long
@@ -111,15 +109,11 @@ def setting_of(world: str, learner: str) -> PublishedSetting:
 
 
 def measured(given: argparse.Namespace) -> None:
-    population = load_population(given.population)
-    world = world_of(population, None)
+    asked = ("learner", "steps", "seeds", "episodes")
+    study = opened(given, "step", *asked, epsilon=EPSILON)
+    world = study.world
     setting = setting_of(world.name, given.learner)
-    chosen = {name: getattr(given, name) for name in ("learner", "steps", "seeds", "episodes")}
-    result = Result(world.name, f"{given.learner}-step", chosen | {"epsilon": EPSILON})
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        result.check_place(given.out)
-    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    log, _ = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
     data = cut_to(log, EXPERTS)
     usual: Any = learner_of(log.declared, given.learner)
     found = []
@@ -131,9 +125,7 @@ def measured(given: argparse.Namespace) -> None:
         rows = watched(recipe, step, rate, given.steps, world, data, given)
         facts = {"learner": dict(way.learner), "noise_multiplier": step.noise_multiplier}
         found.append(way._asdict() | facts | {"learning_rate": rate, "rows": rows})
-    if given.out is not None:
-        facts = {"population": dict(population.origin), "experts": data.expert_count, "ways": found}
-        print(result.save(given.out, facts))
+    study.save({"experts": data.expert_count, "ways": found})
 
 
 def main() -> None:
@@ -141,10 +133,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     given = parser.parse_args()
     check_counts(parser, given, "steps", "seeds", "episodes")
-    try:
-        measured(given)
-    except (QuorumError, OSError) as error:
-        parser.error(str(error))
+    run(parser, given, measured)
 
 
 if __name__ == "__main__":

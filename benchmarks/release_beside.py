@@ -27,15 +27,13 @@ import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.experiments.paper import learner_of  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
-from quorum_rl.experiments.results import Result  # noqa: E402
 from quorum_rl.experiments.study import joined  # noqa: E402
-from quorum_rl.experts import LoggedExperts, load_population  # noqa: E402
+from quorum_rl.experts import LoggedExperts  # noqa: E402
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
@@ -45,7 +43,8 @@ from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
-from tuning import EPISODES_KEY, check_counts, cut_to, parser_for_a_study  # noqa: E402
+from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
+from tuning import EPISODES_KEY, cut_to  # noqa: E402
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
@@ -159,15 +158,10 @@ def returns(
 
 
 def measured(given: argparse.Namespace) -> None:
-    population = load_population(given.population)
-    world = world_of(population, None)
     asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
-    chosen = {name: getattr(given, name) for name in asked}
-    result = Result(world.name, f"{given.learner}-beside", chosen)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        result.check_place(given.out)
-    log, experts = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    study = opened(given, "beside", *asked)
+    world = study.world
+    log, experts = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
     plans = plans_of(log, learner_of(log.declared, given.learner), given)
     assert plans.both.release is not None  # checked before
     event = plans.both.release.event
@@ -187,9 +181,8 @@ def measured(given: argparse.Namespace) -> None:
         earned = returns(way, plans, world, data, released, given)
         rows.append(way._asdict() | {"noise": noise.noise_multiplier, "returns": earned})
         print(rows[-1], flush=True)
-    if given.out is not None:
-        facts = {
-            "population": dict(population.origin),
+    study.save(
+        {
             "released": [int(one.offsets[-1]) for one in released],
             "trajectories": TRAJECTORIES,
             "pool": event.pool_size,
@@ -197,7 +190,7 @@ def measured(given: argparse.Namespace) -> None:
             "plain_steps": plans.both.plain_steps,
             "ways": rows,
         }
-        print(result.save(given.out, facts))
+    )
 
 
 def main() -> None:
@@ -210,10 +203,7 @@ def main() -> None:
     check_counts(parser, given, "transitions", "steps", "seeds", "episodes")
     if not 0 < given.agreement <= 1:
         parser.error(f"--agreement is {given.agreement}: give a share above 0 and at most 1")
-    try:
-        measured(given)
-    except (QuorumError, OSError) as error:
-        parser.error(str(error))
+    run(parser, given, measured)
 
 
 if __name__ == "__main__":

@@ -189,25 +189,6 @@ def options(text: str) -> dict[str, Any]:
     }
 
 
-def parser_for_a_study(text: str) -> argparse.ArgumentParser:
-    """Of a script that trains one of the paper's learners on small experts in several ways."""
-    parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
-    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="folder for the result")
-    return parser
-
-
-def check_counts(parser: argparse.ArgumentParser, given: argparse.Namespace, *names: str) -> None:
-    """Stop with one sentence if one of these is given and is below 1."""
-    for name in names:
-        value = getattr(given, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} is {value}: give at least 1")
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")

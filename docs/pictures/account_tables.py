@@ -7,9 +7,10 @@ import numpy as np
 from paper_tables import CLAIMED, LEARNERS, WORLDS, Facts, bound_of, fraction, result, theirs
 from rendering import hundredths, table
 
+from quorum_rl.experiments.paper import best_settings
 from quorum_rl.experiments.paper.columns import RELEASE_ONLY
 from quorum_rl.privacy.published import true_cost
-from quorum_rl.privacy.published_settings import BEST_SETTINGS, PublishedSetting
+from quorum_rl.privacy.published_settings import PublishedSetting
 
 
 @cache
@@ -18,8 +19,7 @@ def cost_of(setting: PublishedSetting) -> float:
 
 
 def setting_of(world: str, learner: str, epsilon: str) -> PublishedSetting:
-    named = (world, learner.upper(), float(epsilon))
-    return next(one for one in BEST_SETTINGS if (one.world, one.learner, one.epsilon) == named)
+    return next(one for one in best_settings(world, learner) if one.epsilon == float(epsilon))
 
 
 def costs() -> str:

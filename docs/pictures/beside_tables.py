@@ -2,15 +2,14 @@
 
 from typing import Any, Final
 
-from rendering import RESULTS, by_learner, hundredths, provenance, table
+from rendering import RESULTS, for_each_learner, hundredths, table
 
-FOLDER: Final = RESULTS / "beside"
 BILLION: Final = 1e9
 
 
 def ways() -> str:
     """What every way has of both stages, and what it earns."""
-    return "\n\n".join(_of(facts) for facts in by_learner(FOLDER).values())
+    return for_each_learner(RESULTS / "beside", _of)
 
 
 def _of(facts: dict[str, Any]) -> str:
@@ -28,4 +27,4 @@ def _of(facts: dict[str, Any]) -> str:
     ]
     named = f"{facts['world']}, {chosen['learner'].upper()}, ε = {chosen['epsilon']:g}"
     head = [named, "noise", "trajectories of each", "steps on prefixes", "returns, billions"]
-    return f"{table(head, rows)}\n\n{provenance(facts)}."
+    return table(head, rows)

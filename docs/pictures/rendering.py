@@ -51,6 +51,18 @@ def by_learner(folder: Path) -> dict[str, dict[str, Any]]:
     return {facts["configuration"]["learner"]: facts for facts in files}
 
 
+def for_each_learner(folder: Path, shown: Callable[[dict[str, Any]], str]) -> str:
+    """A table of every result in such a folder, and where it comes from."""
+    every = by_learner(folder).values()
+    return "\n\n".join(f"{shown(facts)}\n\n{provenance(facts)}." for facts in every)
+
+
+def steps_looked_at(facts: dict[str, Any]) -> list[int]:
+    """After how many steps every way of a study was looked at, which is the same for all."""
+    (steps,) = {tuple(row["steps"] for row in way["rows"]) for way in facts["ways"]}
+    return list(steps)
+
+
 def provenance(facts: dict[str, Any]) -> str:
     """Where a result comes from, in words."""
     machine = facts["machine"].split(",")[0].removeprefix("gpu ").removeprefix("cpu ")

@@ -1,33 +1,24 @@
 """What tells a private step of the paper's from ours, one thing at a time: results/step/*.json."""
 
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-from rendering import RESULTS, by_learner, hundredths, provenance, table
-
-FOLDER: Final = RESULTS / "step"
+from rendering import RESULTS, for_each_learner, hundredths, steps_looked_at, table
+from tuning_tables import by_seed, mean
 
 
 def ways() -> str:
     """What every way earns on the way, and by seed at its end."""
-    return "\n\n".join(_of(facts) for facts in by_learner(FOLDER).values())
+    return for_each_learner(RESULTS / "step", _of)
 
 
 def _of(facts: dict[str, Any]) -> str:
-    steps = [row["steps"] for row in facts["ways"][0]["rows"]]
     lines = []
     for way in facts["ways"]:
-        assert [row["steps"] for row in way["rows"]] == steps
         noise = hundredths(way["noise_multiplier"]) if way["noise"] else "none"
-        means = [_whole(np.mean(row["returns"])) for row in way["rows"]]
-        each = ", ".join(map(_whole, way["rows"][-1]["returns"]))
-        lines.append([way["name"], noise, f"{way['learning_rate']:.2g}", *means])
-        lines[-1][-1] += f" ({each})"
+        *before, last = [row["returns"] for row in way["rows"]]
+        earned = [*map(mean, before), by_seed(last)]
+        lines.append([way["name"], noise, f"{way['learning_rate']:.2g}", *earned])
     learner = facts["configuration"]["learner"].upper()
     named = f"{facts['world']}, {learner}, ε = {facts['configuration']['epsilon']:g}: returns"
-    head = [named, "noise", "rate", *(f"{one:,} steps" for one in steps)]
-    return f"{table(head, lines)}\n\n{provenance(facts)}."
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}".replace("-", "−")
+    head = [named, "noise", "rate", *(f"{one:,} steps" for one in steps_looked_at(facts))]
+    return table(head, lines)

@@ -1,0 +1,74 @@
+"""What studies share that train one of the paper's learners on small experts in several ways."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quorum_rl.commands.training import world_of
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.experiments.results import Result
+from quorum_rl.experts import Population, load_population
+
+
+def parser_for_a_study(text: str) -> argparse.ArgumentParser:
+    """What every study asks for; `text` is what its script says of itself."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--out", type=Path, help="folder for the result")
+    return parser
+
+
+def check_counts(parser: argparse.ArgumentParser, given: argparse.Namespace, *names: str) -> None:
+    """Stop with one sentence if one of these is given and is below 1."""
+    for name in names:
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is {value}: give at least 1")
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    given: argparse.Namespace,
+    measured: Callable[[argparse.Namespace], None],
+) -> None:
+    """Measure, or say in one sentence what is wrong."""
+    try:
+        measured(given)
+    except (QuorumError, OSError) as error:
+        parser.error(str(error))
+
+
+class Study(NamedTuple):
+    """The experts, where they act, and the result with the folder for it, if one was given."""
+
+    population: Population
+    world: AnyWorld
+    result: Result
+    out: Path | None
+
+    def save(self, facts: dict[str, Any]) -> None:
+        """What was found, with whom it was found, if it is to be kept."""
+        if self.out is not None:
+            found = {"population": dict(self.population.origin)} | facts
+            print(self.result.save(self.out, found))
+
+
+def opened(given: argparse.Namespace, name: str, *asked: str, **fixed: Any) -> Study:
+    """A study, when its result has a place; `asked` are the options that are a part of it.
+
+    Raises:
+        QuorumError: if another result would be lost.
+    """
+    population = load_population(given.population)
+    world = world_of(population, None)
+    chosen = {one: getattr(given, one) for one in asked}
+    result = Result(world.name, f"{given.learner}-{name}", chosen | fixed)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        result.check_place(given.out)
+    return Study(population, world, result, given.out)
