@@ -22,13 +22,11 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
@@ -38,7 +36,7 @@ from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noq
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
-from tuning import EPISODES_KEY, cut_to  # noqa: E402
+from tuning import EPISODES_KEY  # noqa: E402
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -173,11 +171,10 @@ def setting_of(world: str, learner: str) -> PublishedSetting:
 def measured(given: argparse.Namespace) -> None:
     asked = ("learner", "steps", "seeds", "episodes")
     study = opened(given, "long", *asked, claimed=CLAIMED)
-    world = study.world
+    world = study.source.world
     setting = setting_of(world.name, given.learner)
-    log, _ = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
-    data = cut_to(log, EXPERTS)
-    learner = learner_of(log.declared, given.learner)
+    data = study.source.standing_for(EXPERTS)
+    learner = learner_of(study.source.declared, given.learner)
     found = [followed(way, setting, learner, world, data, given) for way in ways(setting)]
     study.save({"experts": data.expert_count, "ways": found})
 

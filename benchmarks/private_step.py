@@ -20,11 +20,9 @@ from quorum_rl.devices import prepare
 prepare(fast=True)  # what a step lacks does not hang on the last bits
 
 from long_trainings import NO_NOISE, watched  # noqa: E402
-from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import defaults  # noqa: E402
@@ -33,7 +31,6 @@ from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # no
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
 from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
-from tuning import cut_to  # noqa: E402
 
 EPSILON: Final = 10.0
 AVERAGED: Final = 16  # transitions of an expert; 64 take four times as long
@@ -111,11 +108,10 @@ def setting_of(world: str, learner: str) -> PublishedSetting:
 def measured(given: argparse.Namespace) -> None:
     asked = ("learner", "steps", "seeds", "episodes")
     study = opened(given, "step", *asked, epsilon=EPSILON)
-    world = study.world
+    world = study.source.world
     setting = setting_of(world.name, given.learner)
-    log, _ = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
-    data = cut_to(log, EXPERTS)
-    usual: Any = learner_of(log.declared, given.learner)
+    data = study.source.standing_for(EXPERTS)
+    usual: Any = learner_of(study.source.declared, given.learner)
     found = []
     for way in ways(given.learner):
         print(way.name, flush=True)

@@ -43,8 +43,9 @@ from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
+from samples import cut_to  # noqa: E402
 from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
-from tuning import EPISODES_KEY, cut_to  # noqa: E402
+from tuning import EPISODES_KEY  # noqa: E402
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
@@ -160,8 +161,8 @@ def returns(
 def measured(given: argparse.Namespace) -> None:
     asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
     study = opened(given, "beside", *asked)
-    world = study.world
-    log, experts = acted(study.population, world, FLOOR, TRAJECTORIES, seed=0)
+    world = study.source.world
+    log, experts = acted(study.source.experts(), world, FLOOR, TRAJECTORIES, seed=0)
     plans = plans_of(log, learner_of(log.declared, given.learner), given)
     assert plans.both.release is not None  # checked before
     event = plans.both.release.event

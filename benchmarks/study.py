@@ -5,11 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quorum_rl.commands.training import world_of
-from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.results import Result
-from quorum_rl.experts import Population, load_population
+from samples import Source, source_of
 
 
 def parser_for_a_study(text: str) -> argparse.ArgumentParser:
@@ -44,17 +42,16 @@ def run(
 
 
 class Study(NamedTuple):
-    """The experts, where they act, and the result with the folder for it, if one was given."""
+    """The experts, and the result with the folder for it, if one was given."""
 
-    population: Population
-    world: AnyWorld
+    source: Source
     result: Result
     out: Path | None
 
     def save(self, facts: dict[str, Any]) -> None:
         """What was found, with whom it was found, if it is to be kept."""
         if self.out is not None:
-            found = {"population": dict(self.population.origin)} | facts
+            found = {"population": self.source.origin, "sample": self.source.made or None} | facts
             print(self.result.save(self.out, found))
 
 
@@ -64,11 +61,10 @@ def opened(given: argparse.Namespace, name: str, *asked: str, **fixed: Any) -> S
     Raises:
         QuorumError: if another result would be lost.
     """
-    population = load_population(given.population)
-    world = world_of(population, None)
+    source = source_of(given.population)
     chosen = {one: getattr(given, one) for one in asked}
-    result = Result(world.name, f"{given.learner}-{name}", chosen | fixed)
+    result = Result(source.world.name, f"{given.learner}-{name}", chosen | fixed)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         result.check_place(given.out)
-    return Study(population, world, result, given.out)
+    return Study(source, result, given.out)

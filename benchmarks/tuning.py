@@ -17,7 +17,6 @@ All runs that differ in ε, rate, clip norm and seed are one program.
 import argparse
 import json
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,25 +30,22 @@ import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from quorum_rl.commands.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experiments.results import Result  # noqa: E402
-from quorum_rl.experts import load_population  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
-from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
+from samples import Source, cut, some_of_each, source_of  # noqa: E402
 
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
@@ -70,45 +66,6 @@ class Trial(NamedTuple):
             "rate": self.rate,
             "clip_norm": self.step and self.step.clip_norm,
         }
-
-
-def cut(data: ExpertData, parts: int) -> ExpertData:
-    """Everybody's transitions, in order, as so many experts.
-
-    Raises:
-        QuorumError: if somebody has too few.
-    """
-    offsets = np.asarray(data.offsets)
-    counts = np.diff(offsets)
-    if counts.min() < parts:
-        raise QuorumError(f"--cut is {parts}, and an expert has {counts.min()} transitions.")
-    firsts = offsets[:-1, None] + counts[:, None] * np.arange(parts) // parts
-    return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
-
-
-def cut_to(log: Demonstrations, count: int) -> ExpertData:
-    """So many experts cut out of those who made the log.
-
-    Raises:
-        QuorumError: if they cannot be cut so.
-    """
-    if count % log.expert_count:
-        raise QuorumError(
-            f"there are {log.expert_count} experts, and {count} cannot be cut out of them: give "
-            "300, or another number that divides it."
-        )
-    return cut(expert_data(log), count // log.expert_count)
-
-
-def some_of_each(data: ExpertData, kept: int) -> ExpertData:
-    """So many random transitions of every expert, with replacement: enough to fit elsewhere."""
-    generator = np.random.default_rng(0)
-    offsets = np.asarray(data.offsets)
-    chosen = np.concatenate(
-        [np.sort(generator.integers(*ends, kept)) for ends in pairwise(offsets)]
-    )
-    firsts = jnp.arange(0, len(chosen) + 1, kept)
-    return ExpertData(at(data.transitions, jnp.asarray(chosen)), firsts)
 
 
 def trials(given: argparse.Namespace, found: int) -> list[Trial]:
@@ -182,6 +139,21 @@ def returns(
     return each.mean(1).reshape(len(tried), given.seeds)
 
 
+def data_of(source: Source, given: argparse.Namespace) -> ExpertData:
+    """What is trained on: a sample as it is, or experts cut and sampled as asked.
+
+    Raises:
+        QuorumError: if a sample is to be made in another way than it was.
+    """
+    if source.sample is not None:
+        for name, made in source.made.items():
+            if getattr(given, name) != made:
+                raise QuorumError(f"this sample was made with --{name} {made}: say so.")
+        return source.sample
+    data = cut(expert_data(source.log(given.trajectories)), given.cut)
+    return data if given.keep is None else some_of_each(data, given.keep)
+
+
 def options(text: str) -> dict[str, Any]:
     """A learner's, as JSON. Empty observation_centre and observation_scale are for a raw world."""
     return {
@@ -189,9 +161,9 @@ def options(text: str) -> dict[str, Any]:
     }
 
 
-def arguments() -> argparse.Namespace:
+def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("population", type=Path, help="experts, or a sample of their logs")
     parser.add_argument("--cut", type=int, default=1, help="into how many each expert is cut")
     parser.add_argument("--experts", type=int, help="for how many the noise is; otherwise all")
     parser.add_argument("--keep", type=int, help="random transitions of each; otherwise all")
@@ -214,18 +186,18 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if given.without_privacy and RULE in given.rates:
         parser.error("the rule is for noise: give --rates with --without-privacy")
-    return given
+    return parser, given
 
 
 def main() -> None:
-    given, begun = arguments(), time.monotonic()
-    population = load_population(given.population)
-    world = world_of(population, None)
-    log, _ = acted(population, world, FLOOR, given.trajectories, seed=0)
-    data = cut(expert_data(log), given.cut)
-    data = data if given.keep is None else some_of_each(data, given.keep)
-    hidden = tuple(given.hidden)
-    learner = learner_for(log.declared, given.learner, hidden_sizes=hidden, **given.options)
+    parser, given = arguments()
+    begun, hidden = time.monotonic(), tuple(given.hidden)
+    try:
+        source = source_of(given.population)
+        world, data = source.world, data_of(source, given)
+    except (QuorumError, OSError) as error:
+        parser.error(str(error))
+    learner = learner_for(source.declared, given.learner, hidden_sizes=hidden, **given.options)
     tried = trials(given, data.expert_count)
     earned = returns(tried, learner, world, data, given)
     rows = [one.to_json() | {"returns": r.tolist()} for one, r in zip(tried, earned, strict=True)]
@@ -235,7 +207,7 @@ def main() -> None:
         rest = {"population", "out", "epsilons", "rates", "clip_norms"}
         chosen = {name: value for name, value in vars(given).items() if name not in rest}
         result = Result(world.name, "tuning", chosen | {"floor": FLOOR}, begun=begun)
-        write_json(given.out, result.facts({"population": dict(population.origin), "rows": rows}))
+        write_json(given.out, result.facts({"population": source.origin, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,13 @@ LEARNERS: Final = ("cql", "bcq")
 OURS: Final = (BOTH, AVERAGED)
 CLAIMED: Final = ("5", "7.5", "10")  # where the paper has best settings
 OPTIMISERS: Final = {"Adam": "adam", "plain steps": "sgd"}
+# How the paper's settings were run, and how the names of such results end.
+WAYS: Final = {
+    "Adam": "",
+    "plain steps": "-sgd",
+    "Adam, raw rewards": "-rewards-1.0",
+    "plain steps, raw rewards": "-rewards-1.0-sgd",
+}
 ALMOST: Final = 0.95  # of what is learned without privacy, at ε = 5
 
 # What the paper prints at ε = 10 in its ablation of p, as fractions of its non-private baseline.
@@ -41,10 +48,9 @@ def result(world: str, stage: str) -> Facts | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def with_optimiser(world: str, stage: str, optimiser: str) -> Facts | None:
-    """The result of a stage of the paper's settings; that of Adam has no mark."""
-    mark = "" if optimiser == "Adam" else f"-{OPTIMISERS[optimiser]}"
-    return result(world, f"{stage}{mark}")
+def in_a_way(world: str, stage: str, way: str) -> Facts | None:
+    """The result of a stage of the paper's settings that were run in one of the ways."""
+    return result(world, f"{stage}{WAYS[way]}")
 
 
 def bound_of(world: str, learner: str) -> Any:
@@ -88,11 +94,8 @@ def comparisons() -> Iterator[tuple[str, str, Facts]]:
 
 
 def theirs(world: str, learner: str, epsilon: str) -> dict[str, Facts]:
-    """The paper's method at its claimed ε with each optimiser that it was run with."""
-    each = {
-        optimiser: with_optimiser(world, f"{learner}-published-{epsilon}", optimiser)
-        for optimiser in OPTIMISERS
-    }
+    """The paper's method at its claimed ε in each way in which it was run."""
+    each = {way: in_a_way(world, f"{learner}-published-{epsilon}", way) for way in WAYS}
     return {name: one["methods"][0] for name, one in each.items() if one and one["methods"]}
 
 
@@ -129,14 +132,14 @@ def best_in_the_paper(world: str, learner: str) -> str:
 
 
 def _beside(claimed: dict[str, Facts], ours: Any, bound: Any) -> list[str]:
-    """Theirs with the optimiser that did better, ours, the difference, whether ours is as good."""
+    """Theirs in the way that did best, ours, the difference, whether ours is as good."""
     if not claimed:
         return ["not run", fraction(ours, bound), "", ""]
-    optimiser, method = max(claimed.items(), key=lambda one: one[1]["score"])
+    way, method = max(claimed.items(), key=lambda one: one[1]["score"])
     made = np.array(method["scores"])
     gap = difference(ours / bound.mean(), made / bound.mean())
     return [
-        f"{fraction(made, bound)}, {optimiser}",
+        f"{fraction(made, bound)}, {way}",
         fraction(ours, bound),
         hundredths(gap[0], "+") + between(gap[1]),
         verdict(gap[0], gap[1], 0.0),
@@ -162,13 +165,13 @@ def published() -> str:
     rows = []
     for world, learner, ours in comparisons():
         bound, printed = scores(ours, NON_PRIVATE), best_in_the_paper(world, learner)
-        for optimiser in OPTIMISERS:
+        for way in WAYS:
             stages = [f"{learner}-published-{epsilon}" for epsilon in CLAIMED]
-            each = [with_optimiser(world, stage, optimiser) for stage in stages]
+            each = [in_a_way(world, stage, way) for stage in stages]
             if any(each):
                 cells = ["not run" if one is None else _published(one, bound) for one in each]
-                rows.append([f"{world}, {learner.upper()}", optimiser, *cells, printed])
-    head = ["fraction of the bound [95%]; steps with and without noise; released", "optimiser"]
+                rows.append([f"{world}, {learner.upper()}", way, *cells, printed])
+    head = ["fraction of the bound [95%]; steps with and without noise; released", "how run"]
     head += [f"claimed ε = {epsilon}" for epsilon in CLAIMED]
     return table([*head, "in the paper, ε = 10"], rows, words=2)
 
@@ -219,7 +222,7 @@ def ablation() -> str:
     for one in found("*-ablation"):
         world, learner = one["world"], one["configuration"]["learner"]
         bound = bound_of(world, learner)
-        plain = with_optimiser(world, f"{learner}-ablation", "plain steps")
+        plain = in_a_way(world, f"{learner}-ablation", "plain steps")
         rows = [
             [
                 f"{m['name']}, ε = {m['epsilon']:g}",

@@ -1,0 +1,181 @@
+"""What studies train on: experts cut so that they stand for many, or a sample of what they did.
+
+Experts of the paper's size are gigabytes, and so are their logs. A sample has some random
+transitions of everybody, which is enough to train on, and fits where they do not:
+
+    python benchmarks/samples.py lander.safetensors --cut 3 --keep 128 --out lander.npz
+
+`tuning.py` and `private_step.py` take it in place of the experts. It is as private as their logs.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+from zipfile import BadZipFile
+
+from quorum_rl.devices import prepare
+
+prepare(fast=True)  # which transitions a sample has does not hang on the last bits
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
+from quorum_rl.commands.training import world_of  # noqa: E402
+from quorum_rl.envs import AnyWorld, get_world  # noqa: E402
+from quorum_rl.errors import QuorumError  # noqa: E402
+from quorum_rl.experiments.paper.population import acted  # noqa: E402
+from quorum_rl.experts import Population, load_population  # noqa: E402
+from quorum_rl.files import replacing  # noqa: E402
+from quorum_rl.logs import Declared, Demonstrations  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
+from quorum_rl.types import Transition  # noqa: E402
+
+SUFFIX: Final = ".npz"
+MADE: Final = ("cut", "keep", "trajectories")  # how a sample was made
+
+
+@dataclass(frozen=True)
+class Source:
+    """Experts who can act, or a sample of what they did.
+
+    `origin` says how the experts were trained, and `made` how a sample was.
+    """
+
+    world: AnyWorld
+    origin: dict[str, Any]
+    population: Population | None = None
+    sample: ExpertData | None = None
+    made: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def declared(self) -> Declared:
+        """What a learner has to know of the world."""
+        spaces = self.world.spaces
+        return Declared(
+            action_count=spaces.action_count,
+            observation_size=spaces.observation_size,
+            horizon=self.world.facts.demonstration_time_limit,
+            world=self.world.name,
+        )
+
+    def experts(self) -> Population:
+        """
+        Raises:
+            QuorumError: if there is only a sample.
+        """
+        if self.population is None:
+            raise QuorumError("this needs experts who can act, and not a sample: give their file.")
+        return self.population
+
+    def log(self, trajectories: int = TRAJECTORIES) -> Demonstrations:
+        """What the experts do.
+
+        Raises:
+            QuorumError: if there is only a sample.
+        """
+        return acted(self.experts(), self.world, FLOOR, trajectories, seed=0)[0]
+
+    def standing_for(self, count: int) -> ExpertData:
+        """The sample as it is, or so many experts cut out of these.
+
+        Raises:
+            QuorumError: if they cannot be cut so.
+        """
+        return cut_to(self.log(), count) if self.sample is None else self.sample
+
+
+def source_of(path: Path) -> Source:
+    """
+    Raises:
+        QuorumError: if the file has neither experts nor a sample.
+    """
+    if path.suffix != SUFFIX:
+        population = load_population(path)
+        return Source(world_of(population, None), dict(population.origin), population)
+    try:
+        with np.load(path) as arrays:
+            origin = json.loads(str(arrays["origin"]))
+            made = {name: int(arrays[name]) for name in MADE}
+            fields = {name: jnp.asarray(arrays[name]) for name in Transition._fields}
+            data = ExpertData(Transition(**fields), jnp.asarray(arrays["offsets"]))
+    except (BadZipFile, KeyError, ValueError) as error:
+        raise QuorumError(f"{path} is no sample: make one with benchmarks/samples.py.") from error
+    return Source(get_world(origin["world"]), origin, sample=data, made=made)
+
+
+def save(path: Path, data: ExpertData, origin: dict[str, Any], made: dict[str, int]) -> None:
+    arrays = {name: np.asarray(one) for name, one in data.transitions._asdict().items()}
+    arrays |= {name: np.array(one) for name, one in made.items()}
+    arrays |= {"offsets": np.asarray(data.offsets), "origin": np.array(json.dumps(origin))}
+    with replacing(path) as written, written.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def cut(data: ExpertData, parts: int) -> ExpertData:
+    """Everybody's transitions, in order, as so many experts.
+
+    Raises:
+        QuorumError: if somebody has too few.
+    """
+    offsets = np.asarray(data.offsets)
+    counts = np.diff(offsets)
+    if counts.min() < parts:
+        raise QuorumError(f"--cut is {parts}, and an expert has {counts.min()} transitions.")
+    firsts = offsets[:-1, None] + counts[:, None] * np.arange(parts) // parts
+    return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
+
+
+def cut_to(log: Demonstrations, count: int) -> ExpertData:
+    """So many experts cut out of those who made the log.
+
+    Raises:
+        QuorumError: if they cannot be cut so.
+    """
+    if count % log.expert_count:
+        raise QuorumError(
+            f"there are {log.expert_count} experts, and {count} cannot be cut out of them: give "
+            "300, or another number that divides it."
+        )
+    return cut(expert_data(log), count // log.expert_count)
+
+
+def some_of_each(data: ExpertData, kept: int) -> ExpertData:
+    """So many random transitions of every expert, with replacement: enough to fit elsewhere."""
+    generator = np.random.default_rng(0)
+    offsets = np.asarray(data.offsets)
+    chosen = np.concatenate(
+        [np.sort(generator.integers(*ends, kept)) for ends in pairwise(offsets)]
+    )
+    firsts = jnp.arange(0, len(chosen) + 1, kept)
+    return ExpertData(at(data.transitions, jnp.asarray(chosen)), firsts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("--cut", type=int, default=1, help="into how many each expert is cut")
+    parser.add_argument("--keep", type=int, default=128, help="random transitions of each")
+    parser.add_argument("--trajectories", type=int, default=TRAJECTORIES)
+    parser.add_argument("--out", type=Path, required=True, help=f"a file *{SUFFIX}")
+    given = parser.parse_args()
+    if given.out.suffix != SUFFIX:
+        parser.error(f"--out is {given.out}: give a name that ends in {SUFFIX}")
+    made = {name: getattr(given, name) for name in MADE}
+    for name, value in made.items():
+        if value < 1:
+            parser.error(f"--{name} is {value}: give at least 1")
+    try:
+        source = source_of(given.population)
+        data = cut(expert_data(source.log(given.trajectories)), given.cut)
+        save(given.out, some_of_each(data, given.keep), source.origin, made)
+    except (QuorumError, OSError) as error:
+        parser.error(str(error))
+    print(f"{data.expert_count} experts, {given.keep} transitions of each: {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Experts that stand for many, and samples of what they did."""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.types import Transition
+
+ROOT = Path(__file__).parent.parent
+COUNTS = (5, 9, 7)
+MADE = {"cut": 2, "keep": 16, "trajectories": 20}
+
+
+def module(name: str) -> Any:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module", name="samples")
+def _samples() -> Any:
+    return module("samples")
+
+
+@pytest.fixture(scope="module", name="data")
+def _data() -> ExpertData:
+    """Actions tell transitions apart, and rewards experts."""
+    number = jnp.arange(sum(COUNTS))
+    whose = jnp.repeat(jnp.arange(len(COUNTS)), jnp.array(COUNTS)).astype(jnp.float32)
+    seen = jnp.zeros((len(number), 4))
+    never = jnp.zeros(len(number), bool)
+    transitions = Transition(seen, number, whose, seen, never, never)
+    return ExpertData(transitions, jnp.array([0, *np.cumsum(COUNTS)]))
+
+
+def test_experts_are_cut_in_parts_that_differ_by_one_at_most_and_nothing_is_lost(
+    samples: Any, data: ExpertData
+) -> None:
+    parts = samples.cut(data, 3)
+    sizes = np.diff(parts.offsets).reshape(len(COUNTS), 3)
+    assert sizes.sum(axis=1).tolist() == list(COUNTS)
+    assert np.ptp(sizes, axis=1).max() <= 1
+    assert np.array_equal(parts.transitions.action, data.transitions.action)
+    with pytest.raises(QuorumError, match="--cut is 6, and an expert has 5 transitions"):
+        samples.cut(data, 6)
+
+
+def test_a_sample_has_as_much_of_everybody_and_only_what_is_theirs(
+    samples: Any, data: ExpertData
+) -> None:
+    kept = samples.some_of_each(data, 16)
+    assert np.diff(kept.offsets).tolist() == [16] * len(COUNTS)
+    whose = np.asarray(kept.transitions.reward).reshape(len(COUNTS), 16)
+    assert (whose == np.arange(len(COUNTS))[:, None]).all()
+    assert set(np.asarray(kept.transitions.action)) <= set(range(sum(COUNTS)))
+    again = samples.some_of_each(data, 16)
+    assert np.array_equal(again.transitions.action, kept.transitions.action)
+
+
+def test_a_sample_is_read_as_it_was_saved(samples: Any, data: ExpertData, tmp_path: Path) -> None:
+    path, origin = tmp_path / "sample.npz", {"world": "CartPole", "seed": 7}
+    samples.save(path, data, origin, MADE)
+    found = samples.source_of(path)
+    assert (found.world.name, found.origin, found.made) == ("CartPole", origin, MADE)
+    assert found.standing_for(3000) is found.sample
+    for before, now in zip(data.transitions, found.sample.transitions, strict=True):
+        assert np.array_equal(before, now)
+        assert before.dtype == now.dtype
+    assert np.array_equal(data.offsets, found.sample.offsets)
+    assert (found.declared.world, found.declared.observation_size) == ("CartPole", 4)
+    with pytest.raises(QuorumError, match="needs experts who can act, and not a sample"):
+        found.log()
+
+
+def test_what_is_no_sample_is_said_to_be_none(samples: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sample.npz"
+    path.write_text("nothing")
+    with pytest.raises(QuorumError, match=r"sample\.npz is no sample: make one"):
+        samples.source_of(path)
+    np.savez(path, origin=np.array("{}"))
+    with pytest.raises(QuorumError, match=r"sample\.npz is no sample: make one"):
+        samples.source_of(path)
+
+
+def test_a_result_cannot_say_of_a_sample_what_it_was_not(
+    samples: Any, data: ExpertData, tmp_path: Path
+) -> None:
+    path = tmp_path / "sample.npz"
+    samples.save(path, data, {"world": "CartPole"}, MADE)
+    source, tuning = samples.source_of(path), module("tuning")
+    assert tuning.data_of(source, argparse.Namespace(**MADE)) is source.sample
+    for name in MADE:
+        wrong = argparse.Namespace(**MADE | {name: 3})
+        with pytest.raises(QuorumError, match=f"was made with --{name} {MADE[name]}: say so"):
+            tuning.data_of(source, wrong)
