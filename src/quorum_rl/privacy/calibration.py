@@ -136,9 +136,13 @@ def _gaussian_spread(epsilon: float, delta: float) -> float:
         mu = math.exp(log_mu)
         upper = norm.logcdf(-epsilon / mu + mu / 2)
         lower = epsilon + norm.logcdf(-epsilon / mu - mu / 2)
-        return float(upper + math.log(max(-math.expm1(lower - upper), 1e-300)) - math.log(delta))
+        apart = -math.expm1(min(lower - upper, 0.0))  # rounding may have the lower one above
+        return float(upper + math.log(max(apart, 1e-300)) - math.log(delta))
 
-    return math.exp(float(brentq(excess, math.log(1e-6), math.log(1e3), xtol=1e-6)))
+    low, high = math.log(1e-6), math.log(1e3)
+    if excess(low) >= 0 or excess(high) <= 0:
+        return math.exp(low if excess(low) >= 0 else high)
+    return math.exp(float(brentq(excess, low, high, xtol=1e-6)))
 
 
 def _crossing(
