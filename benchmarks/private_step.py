@@ -2,11 +2,13 @@
 
 Takes the paper's setting at ε = 10 with every step private, in 20,000 steps with the noise that
 ε = 10 allows for them, and changes one thing in turn: what costs privacy to leave out (noise,
-clipping), what tells our step from theirs, and what the paper does not say. On small experts that
-are cut to as many as the paper's (a proxy, as in `tuning.py`).
+clipping), what tells our step from theirs, and what the paper does not say. On experts that are cut
+to as many as the paper's, or on a sample of their logs (a proxy, as in `tuning.py`).
 
-    quorum experts train LunarLander --preset small --seed 1 --out small.safetensors
-    python benchmarks/private_step.py small.safetensors --learner cql --out results/step
+    quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
+      --out lander.safetensors
+    python benchmarks/samples.py lander.safetensors --cut 3 --keep 128 --out lander.npz
+    python benchmarks/private_step.py lander.npz --learner cql --out results/step
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What studies share that train one of the paper's learners on small experts in several ways."""
+"""What studies share that train one of the paper's learners in several ways, on few experts."""
 
 import argparse
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from samples import Source, source_of
 def parser_for_a_study(text: str) -> argparse.ArgumentParser:
     """What every study asks for; `text` is what its script says of itself."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
+    parser.add_argument("population", type=Path, help="experts, or a sample of their logs")
     parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=50)
