@@ -288,11 +288,15 @@ def rewards() -> str:
     lines: dict[tuple[str, str, str], dict[float, str]] = {}
     for row in measured():
         if row["round"] in REWARDS:
-            scaled = said_of("reward_scale", row["options"]["reward_scale"])
-            name = f"{row['learner'].upper()}, {scaled}"
-            key = (REWARDS[row["round"]], name, str(row["transitions"]))
+            said = [row["learner"].upper(), said_of("reward_scale", row["options"]["reward_scale"])]
+            key = (
+                REWARDS[row["round"]],
+                ", ".join(said + other_rate(row)),
+                str(row["transitions"]),
+            )
+            assert row["epsilon"] not in lines.get(key, {}), f"two runs called {key}"
             lines.setdefault(key, {})[row["epsilon"]] = by_seed(row["returns"])
-    rows = [[*key, got[5.0], got[1.0]] for key, got in lines.items()]
+    rows = [[*key, *(got.get(epsilon, "") for epsilon in (5.0, 1.0))] for key, got in lines.items()]
     head = ["experts", "LunarLander, return (by seed)", "transitions", "ε = 5", "ε = 1"]
     return table(head, rows, words=2)
 
