@@ -1,7 +1,8 @@
 """Why the paper's long trainings fail with Adam: what noise does to weights, step after step.
 
-Takes the paper's setting at a claimed ε = 5, whose steps are all private, in several ways, on small
-experts that are cut to as many as the paper's (a proxy, as in `tuning.py`). After 300, 1000, 3000,
+Takes the paper's setting at a claimed ε = 5, whose steps are all private, in several ways, on
+experts that are cut to as many as the paper's, or a sample of their logs (a proxy, as in
+`tuning.py`). After 300, 1000, 3000,
 … steps it says what the policy earns, and how far weights have moved from where they began, as a
 multiple of their size there. With Adam noise moves every weight by about rate · √steps; plain steps
 do as much at that rate times batch / (noise multiplier · clip norm), and are tried with that too.
@@ -35,7 +36,8 @@ from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
+from samples import check_counts  # noqa: E402
+from study import opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402
 
 CLAIMED: Final = 5.0

@@ -43,8 +43,8 @@ from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
-from samples import cut_to  # noqa: E402
-from study import check_counts, opened, parser_for_a_study, run  # noqa: E402
+from samples import check_counts, cut_to  # noqa: E402
+from study import opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402
 
 SCHEDULE_SEED: Final = 0
@@ -195,7 +195,7 @@ def measured(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = parser_for_a_study(__doc__ or "")
+    parser = parser_for_a_study(__doc__ or "", samples=False)
     parser.add_argument("--epsilon", type=float, default=5.0)
     parser.add_argument("--agreement", type=float, default=0.5, help="share of the experts")
     parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)

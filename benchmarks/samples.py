@@ -5,11 +5,13 @@ transitions of everybody, which is enough to train on, and fits where they do no
 
     python benchmarks/samples.py lander.safetensors --cut 3 --keep 128 --out lander.npz
 
-`tuning.py` and `private_step.py` take it in place of the experts. It is as private as their logs.
+`tuning.py`, `private_step.py` and `long_trainings.py` take it in place of the experts. It is as
+private as their logs.
 """
 
 import argparse
 import json
+import zlib
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,13 +31,15 @@ from quorum_rl.envs import AnyWorld, get_world  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experts import Population, load_population  # noqa: E402
-from quorum_rl.files import replacing  # noqa: E402
+from quorum_rl.files import replacing, require_file  # noqa: E402
 from quorum_rl.logs import Declared, Demonstrations  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
 from quorum_rl.types import Transition  # noqa: E402
 
 SUFFIX: Final = ".npz"
 MADE: Final = ("cut", "keep", "trajectories")  # how a sample was made
+CLOSE: Final = 0.01  # 2997 stand for 3000
+NO_SAMPLE: Final = (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,10 @@ class Source:
             world=self.world.name,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Whose results are."""
+        return {"population": self.origin, "sample": self.made or None}
+
     def experts(self) -> Population:
         """
         Raises:
@@ -80,12 +88,19 @@ class Source:
         return acted(self.experts(), self.world, FLOOR, trajectories, seed=0)[0]
 
     def standing_for(self, count: int) -> ExpertData:
-        """The sample as it is, or so many experts cut out of these.
+        """The sample, which has about so many experts, or so many cut out of these.
 
         Raises:
-            QuorumError: if they cannot be cut so.
+            QuorumError: if they cannot be cut so, or a sample has others.
         """
-        return cut_to(self.log(), count) if self.sample is None else self.sample
+        if self.sample is None:
+            return cut_to(self.log(), count)
+        if abs(self.sample.expert_count - count) > count * CLOSE:
+            raise QuorumError(
+                f"this sample has {self.sample.expert_count} experts, and {count} are needed: make "
+                "one with another --cut."
+            )
+        return self.sample
 
 
 def source_of(path: Path) -> Source:
@@ -96,15 +111,19 @@ def source_of(path: Path) -> Source:
     if path.suffix != SUFFIX:
         population = load_population(path)
         return Source(world_of(population, None), dict(population.origin), population)
+    require_file(path, "sample")
     try:
         with np.load(path) as arrays:
             origin = json.loads(str(arrays["origin"]))
             made = {name: int(arrays[name]) for name in MADE}
             fields = {name: jnp.asarray(arrays[name]) for name in Transition._fields}
             data = ExpertData(Transition(**fields), jnp.asarray(arrays["offsets"]))
-    except (BadZipFile, KeyError, ValueError) as error:
+            world = get_world(origin["world"])
+        if {len(one) for one in fields.values()} != {int(data.offsets[-1])}:
+            raise ValueError("arrays of several lengths")
+    except NO_SAMPLE as error:
         raise QuorumError(f"{path} is no sample: make one with benchmarks/samples.py.") from error
-    return Source(get_world(origin["world"]), origin, sample=data, made=made)
+    return Source(world, origin, sample=data, made=made)
 
 
 def save(path: Path, data: ExpertData, origin: dict[str, Any], made: dict[str, int]) -> None:
@@ -112,7 +131,7 @@ def save(path: Path, data: ExpertData, origin: dict[str, Any], made: dict[str, i
     arrays |= {name: np.array(one) for name, one in made.items()}
     arrays |= {"offsets": np.asarray(data.offsets), "origin": np.array(json.dumps(origin))}
     with replacing(path) as written, written.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # no name is its own
 
 
 def cut(data: ExpertData, parts: int) -> ExpertData:
@@ -124,7 +143,10 @@ def cut(data: ExpertData, parts: int) -> ExpertData:
     offsets = np.asarray(data.offsets)
     counts = np.diff(offsets)
     if counts.min() < parts:
-        raise QuorumError(f"--cut is {parts}, and an expert has {counts.min()} transitions.")
+        raise QuorumError(
+            f"an expert has {counts.min()} transitions, which cannot be cut into {parts}: cut into "
+            "fewer, or give more trajectories."
+        )
     firsts = offsets[:-1, None] + counts[:, None] * np.arange(parts) // parts
     return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
 
@@ -154,6 +176,20 @@ def some_of_each(data: ExpertData, kept: int) -> ExpertData:
     return ExpertData(at(data.transitions, jnp.asarray(chosen)), firsts)
 
 
+def check_counts(parser: argparse.ArgumentParser, given: argparse.Namespace, *names: str) -> None:
+    """Stop with one sentence if one of these is given and is below 1."""
+    for name in names:
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is {value}: give at least 1")
+
+
+def check_folder(parser: argparse.ArgumentParser, out: Path) -> None:
+    """Stop with one sentence if there is no folder for a file."""
+    if not out.parent.is_dir():
+        parser.error(f"--out is {out}, and there is no folder {out.parent}: make it first")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("population", type=Path, help="experts, as `quorum experts train` has them")
@@ -164,13 +200,12 @@ def main() -> None:
     given = parser.parse_args()
     if given.out.suffix != SUFFIX:
         parser.error(f"--out is {given.out}: give a name that ends in {SUFFIX}")
-    made = {name: getattr(given, name) for name in MADE}
-    for name, value in made.items():
-        if value < 1:
-            parser.error(f"--{name} is {value}: give at least 1")
+    check_counts(parser, given, *MADE)
+    check_folder(parser, given.out)
     try:
         source = source_of(given.population)
         data = cut(expert_data(source.log(given.trajectories)), given.cut)
+        made = {name: getattr(given, name) for name in MADE}
         save(given.out, some_of_each(data, given.keep), source.origin, made)
     except (QuorumError, OSError) as error:
         parser.error(str(error))

@@ -10,23 +10,21 @@ from quorum_rl.experiments.results import Result
 from samples import Source, source_of
 
 
-def parser_for_a_study(text: str) -> argparse.ArgumentParser:
-    """What every study asks for; `text` is what its script says of itself."""
+def parser_for_a_study(text: str, *, samples: bool = True) -> argparse.ArgumentParser:
+    """What every study asks for; `text` is what its script says of itself.
+
+    `samples` says whether it can do with a sample of logs.
+    """
+    experts = "experts, as `quorum experts train` has them"
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("population", type=Path, help="experts, or a sample of their logs")
+    parser.add_argument(
+        "population", type=Path, help=experts + ", or a sample of their logs" * samples
+    )
     parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--out", type=Path, help="folder for the result")
     return parser
-
-
-def check_counts(parser: argparse.ArgumentParser, given: argparse.Namespace, *names: str) -> None:
-    """Stop with one sentence if one of these is given and is below 1."""
-    for name in names:
-        value = getattr(given, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} is {value}: give at least 1")
 
 
 def run(
@@ -51,20 +49,19 @@ class Study(NamedTuple):
     def save(self, facts: dict[str, Any]) -> None:
         """What was found, with whom it was found, if it is to be kept."""
         if self.out is not None:
-            found = {"population": self.source.origin, "sample": self.source.made or None} | facts
-            print(self.result.save(self.out, found))
+            self.out.mkdir(parents=True, exist_ok=True)
+            print(self.result.save(self.out, facts))
 
 
 def opened(given: argparse.Namespace, name: str, *asked: str, **fixed: Any) -> Study:
     """A study, when its result has a place; `asked` are the options that are a part of it.
 
     Raises:
-        QuorumError: if another result would be lost.
+        QuorumError: if there are neither experts nor a sample, or another result would be lost.
     """
     source = source_of(given.population)
-    chosen = {one: getattr(given, one) for one in asked}
+    chosen = {one: getattr(given, one) for one in asked} | source.to_json()
     result = Result(source.world.name, f"{given.learner}-{name}", chosen | fixed)
     if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
         result.check_place(given.out)
     return Study(source, result, given.out)

@@ -45,7 +45,14 @@ from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from samples import Source, cut, some_of_each, source_of  # noqa: E402
+from samples import (  # noqa: E402
+    Source,
+    check_counts,
+    check_folder,
+    cut,
+    some_of_each,
+    source_of,
+)
 
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
@@ -71,7 +78,7 @@ class Trial(NamedTuple):
 def trials(given: argparse.Namespace, found: int) -> list[Trial]:
     """Every ε with every rate and clip norm, for `found` experts that stand for those asked for."""
     if given.without_privacy:
-        return [Trial(None, float(rate), None) for rate in given.rates]
+        return [Trial(None, one, None) for one in given.rates]
     experts, drawn = given.experts or found, given.sampling_rate
     made = []
     for epsilon in given.epsilons:
@@ -88,8 +95,8 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
                 transitions_per_expert=given.transitions,
                 normalised=given.normalised,
             )
-            rates = [rate_for(step, given.steps) if r == RULE else float(r) for r in given.rates]
-            made += [Trial(epsilon, rate, step) for rate in rates]
+            rates = [rate_for(step, given.steps) if one == RULE else one for one in given.rates]
+            made += [Trial(epsilon, one, step) for one in rates]
     return made
 
 
@@ -146,9 +153,9 @@ def data_of(source: Source, given: argparse.Namespace) -> ExpertData:
         QuorumError: if a sample is to be made in another way than it was.
     """
     if source.sample is not None:
-        for name, made in source.made.items():
-            if getattr(given, name) != made:
-                raise QuorumError(f"this sample was made with --{name} {made}: say so.")
+        if any(getattr(given, name) != made for name, made in source.made.items()):
+            how = " ".join(f"--{name} {made}" for name, made in source.made.items())
+            raise QuorumError(f"this sample was made with {how}: say so.")
         return source.sample
     data = cut(expert_data(source.log(given.trajectories)), given.cut)
     return data if given.keep is None else some_of_each(data, given.keep)
@@ -156,9 +163,16 @@ def data_of(source: Source, given: argparse.Namespace) -> ExpertData:
 
 def options(text: str) -> dict[str, Any]:
     """A learner's, as JSON. Empty observation_centre and observation_scale are for a raw world."""
-    return {
-        key: tuple(one) if isinstance(one, list) else one for key, one in json.loads(text).items()
-    }
+    try:
+        found = json.loads(text).items()
+    except (ValueError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object") from error
+    return {key: tuple(one) if isinstance(one, list) else one for key, one in found}
+
+
+def rate(text: str) -> float | str:
+    """A number, or the rule's."""
+    return text if text == RULE else float(text)
 
 
 def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -177,7 +191,7 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
     parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 5.0])
-    parser.add_argument("--rates", nargs="+", default=[RULE], help=f"numbers, or {RULE}")
+    parser.add_argument("--rates", nargs="+", type=rate, default=[RULE], help=f"numbers, or {RULE}")
     parser.add_argument("--clip-norms", type=float, nargs="+", default=[FitSettings.clip_norm])
     parser.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
     parser.add_argument("--seeds", type=int, default=2)
@@ -186,6 +200,10 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     given = parser.parse_args()
     if given.without_privacy and RULE in given.rates:
         parser.error("the rule is for noise: give --rates with --without-privacy")
+    counted = ("cut", "keep", "trajectories", "transitions", "steps", "seeds", "episodes")
+    check_counts(parser, given, *counted)
+    if given.out is not None:
+        check_folder(parser, given.out)
     return parser, given
 
 
@@ -194,11 +212,11 @@ def main() -> None:
     begun, hidden = time.monotonic(), tuple(given.hidden)
     try:
         source = source_of(given.population)
+        learner = learner_for(source.declared, given.learner, hidden_sizes=hidden, **given.options)
         world, data = source.world, data_of(source, given)
+        tried = trials(given, data.expert_count)
     except (QuorumError, OSError) as error:
         parser.error(str(error))
-    learner = learner_for(source.declared, given.learner, hidden_sizes=hidden, **given.options)
-    tried = trials(given, data.expert_count)
     earned = returns(tried, learner, world, data, given)
     rows = [one.to_json() | {"returns": r.tolist()} for one, r in zip(tried, earned, strict=True)]
     for row in rows:

@@ -51,7 +51,9 @@ def test_experts_are_cut_in_parts_that_differ_by_one_at_most_and_nothing_is_lost
     assert sizes.sum(axis=1).tolist() == list(COUNTS)
     assert np.ptp(sizes, axis=1).max() <= 1
     assert np.array_equal(parts.transitions.action, data.transitions.action)
-    with pytest.raises(QuorumError, match="--cut is 6, and an expert has 5 transitions"):
+    with pytest.raises(
+        QuorumError, match="an expert has 5 transitions, which cannot be cut into 6"
+    ):
         samples.cut(data, 6)
 
 
@@ -72,7 +74,9 @@ def test_a_sample_is_read_as_it_was_saved(samples: Any, data: ExpertData, tmp_pa
     samples.save(path, data, origin, MADE)
     found = samples.source_of(path)
     assert (found.world.name, found.origin, found.made) == ("CartPole", origin, MADE)
-    assert found.standing_for(3000) is found.sample
+    assert found.standing_for(len(COUNTS)) is found.sample
+    with pytest.raises(QuorumError, match="this sample has 3 experts, and 3000 are needed"):
+        found.standing_for(3000)
     for before, now in zip(data.transitions, found.sample.transitions, strict=True):
         assert np.array_equal(before, now)
         assert before.dtype == now.dtype
@@ -84,12 +88,22 @@ def test_a_sample_is_read_as_it_was_saved(samples: Any, data: ExpertData, tmp_pa
 
 def test_what_is_no_sample_is_said_to_be_none(samples: Any, tmp_path: Path) -> None:
     path = tmp_path / "sample.npz"
-    path.write_text("nothing")
-    with pytest.raises(QuorumError, match=r"sample\.npz is no sample: make one"):
+    with pytest.raises(QuorumError, match="there is no such file"):
         samples.source_of(path)
-    np.savez(path, origin=np.array("{}"))
-    with pytest.raises(QuorumError, match=r"sample\.npz is no sample: make one"):
-        samples.source_of(path)
+
+    def refused() -> None:
+        with pytest.raises(QuorumError, match=r"sample\.npz is no sample: make one"):
+            samples.source_of(path)
+
+    for content in (b"", b"nothing", b"PK\x03\x04"):
+        path.write_bytes(content)
+        refused()
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    refused()
+    for origin in ("{}", "[]", "no JSON", '{"world": "CartPole"}'):
+        np.savez(path, origin=np.array(origin))
+        refused()
 
 
 def test_a_result_cannot_say_of_a_sample_what_it_was_not(
@@ -101,5 +115,35 @@ def test_a_result_cannot_say_of_a_sample_what_it_was_not(
     assert tuning.data_of(source, argparse.Namespace(**MADE)) is source.sample
     for name in MADE:
         wrong = argparse.Namespace(**MADE | {name: 3})
-        with pytest.raises(QuorumError, match=f"was made with --{name} {MADE[name]}: say so"):
+        with pytest.raises(QuorumError, match="with --cut 2 --keep 16 --trajectories 20: say so"):
             tuning.data_of(source, wrong)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--options", "[1]"], "'[1]' is no JSON object"),
+        (["--rates", "abc"], "argument --rates: invalid rate value: 'abc'"),
+        (["--seeds", "0"], "--seeds is 0: give at least 1"),
+        (["--out", "nowhere/a.json"], "there is no folder nowhere: make it first"),
+        (["--learner", "nobody"], "nobody"),
+        (["--options", '{"nonsense": 1}'], "nonsense"),
+        (["--epsilons", "0"], "epsilon is 0"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said_in_one_sentence(
+    samples: Any,
+    data: ExpertData,
+    tmp_path: Path,
+    asked: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "sample.npz"
+    samples.save(path, data, {"world": "CartPole"}, MADE)
+    how = [f"--{name}={value}" for name, value in MADE.items()]
+    monkeypatch.setattr("sys.argv", ["tuning.py", str(path), *how, *asked])
+    with pytest.raises(SystemExit, match="2"):
+        module("tuning").main()
+    assert said in capsys.readouterr().err

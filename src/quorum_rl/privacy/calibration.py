@@ -130,18 +130,25 @@ def largest_release(
 
 
 def _gaussian_spread(epsilon: float, delta: float) -> float:
-    """The μ for which a Gaussian mechanism of that distance has (epsilon, delta): a first guess."""
+    """About the μ for which a Gaussian mechanism of that distance has (epsilon, delta).
+
+    Between 1e-6 and 1e3: it is a first guess.
+    """
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)
         upper = norm.logcdf(-epsilon / mu + mu / 2)
+        if upper == -math.inf:
+            return -math.inf
         lower = epsilon + norm.logcdf(-epsilon / mu - mu / 2)
         apart = -math.expm1(min(lower - upper, 0.0))  # rounding may have the lower one above
         return float(upper + math.log(max(apart, 1e-300)) - math.log(delta))
 
     low, high = math.log(1e-6), math.log(1e3)
-    if excess(low) >= 0 or excess(high) <= 0:
-        return math.exp(low if excess(low) >= 0 else high)
+    if excess(high) <= 0:
+        return math.exp(high)
+    if excess(low) >= 0:
+        return math.exp(low)
     return math.exp(float(brentq(excess, low, high, xtol=1e-6)))
 
 
