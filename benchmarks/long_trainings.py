@@ -2,10 +2,10 @@
 
 Takes the paper's setting at a claimed ε = 5, whose steps are all private, in several ways, on
 experts that are cut to as many as the paper's, or a sample of their logs (a proxy, as in
-`tuning.py`). After 300, 1000, 3000,
-… steps it says what the policy earns, and how far weights have moved from where they began, as a
-multiple of their size there. With Adam noise moves every weight by about rate · √steps; plain steps
-do as much at that rate times batch / (noise multiplier · clip norm), and are tried with that too.
+`tuning.py`). After 300, 1000, 3000, … steps it says what the policy earns, and how far weights have
+moved from where they began, as a multiple of their size there. With Adam noise moves every weight
+by about rate · √steps; plain steps do as much at that rate times batch / (noise multiplier · clip
+norm), and are tried with that too.
 
     quorum experts train CartPole --preset small --seed 1 --out small.safetensors
     python benchmarks/long_trainings.py small.safetensors --learner bcq --out results/long

@@ -151,6 +151,16 @@ def cut(data: ExpertData, parts: int) -> ExpertData:
     return ExpertData(data.transitions, jnp.asarray(np.append(firsts.ravel(), offsets[-1])))
 
 
+def sampled(source: Source, parts: int, kept: int | None, trajectories: int) -> ExpertData:
+    """What experts do, each as so many, and of each so many random transitions or all.
+
+    Raises:
+        QuorumError: if there is only a sample, or somebody has too few.
+    """
+    data = cut(expert_data(source.log(trajectories)), parts)
+    return data if kept is None else some_of_each(data, kept)
+
+
 def cut_to(log: Demonstrations, count: int) -> ExpertData:
     """So many experts cut out of those who made the log.
 
@@ -204,9 +214,8 @@ def main() -> None:
     check_folder(parser, given.out)
     try:
         source = source_of(given.population)
-        data = cut(expert_data(source.log(given.trajectories)), given.cut)
-        made = {name: getattr(given, name) for name in MADE}
-        save(given.out, some_of_each(data, given.keep), source.origin, made)
+        data = sampled(source, given.cut, given.keep, given.trajectories)
+        save(given.out, data, source.origin, {name: getattr(given, name) for name in MADE})
     except (QuorumError, OSError) as error:
         parser.error(str(error))
     print(f"{data.expert_count} experts, {given.keep} transitions of each: {given.out}")

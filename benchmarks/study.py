@@ -47,7 +47,7 @@ class Study(NamedTuple):
     out: Path | None
 
     def save(self, facts: dict[str, Any]) -> None:
-        """What was found, with whom it was found, if it is to be kept."""
+        """What was found, if it is to be kept."""
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
             print(self.result.save(self.out, facts))

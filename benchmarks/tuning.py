@@ -40,7 +40,7 @@ from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData, expert_data  # noqa: E402
+from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
@@ -49,8 +49,7 @@ from samples import (  # noqa: E402
     Source,
     check_counts,
     check_folder,
-    cut,
-    some_of_each,
+    sampled,
     source_of,
 )
 
@@ -157,8 +156,7 @@ def data_of(source: Source, given: argparse.Namespace) -> ExpertData:
             how = " ".join(f"--{name} {made}" for name, made in source.made.items())
             raise QuorumError(f"this sample was made with {how}: say so.")
         return source.sample
-    data = cut(expert_data(source.log(given.trajectories)), given.cut)
-    return data if given.keep is None else some_of_each(data, given.keep)
+    return sampled(source, given.cut, given.keep, given.trajectories)
 
 
 def options(text: str) -> dict[str, Any]:

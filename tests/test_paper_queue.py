@@ -1,6 +1,5 @@
 """The queue of all results: what is in it, and when its jobs begin and end."""
 
-import importlib
 import json
 import subprocess
 import sys
@@ -9,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import ROOT, script
 
 from quorum_rl.cli import command_of
 from quorum_rl.commands.paper import Paper
 
-ROOT = Path(__file__).parent.parent
-
 
 @pytest.fixture(scope="module", name="queue")
 def _queue() -> Any:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        return importlib.import_module("paper_queue")
-    finally:
-        sys.path.pop(0)
+    return script("benchmarks", "paper_queue")
 
 
 def made(queue: Any, jobs: list[Any], folder: Path, **options: Any) -> tuple[dict[str, str], Any]:

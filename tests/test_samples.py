@@ -1,35 +1,25 @@
 """Experts that stand for many, and samples of what they did."""
 
 import argparse
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scripts import script
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.training.expert_data import ExpertData
 from quorum_rl.types import Transition
 
-ROOT = Path(__file__).parent.parent
 COUNTS = (5, 9, 7)
 MADE = {"cut": 2, "keep": 16, "trajectories": 20}
 
 
-def module(name: str) -> Any:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.pop(0)
-
-
 @pytest.fixture(scope="module", name="samples")
 def _samples() -> Any:
-    return module("samples")
+    return script("benchmarks", "samples")
 
 
 @pytest.fixture(scope="module", name="data")
@@ -111,7 +101,7 @@ def test_a_result_cannot_say_of_a_sample_what_it_was_not(
 ) -> None:
     path = tmp_path / "sample.npz"
     samples.save(path, data, {"world": "CartPole"}, MADE)
-    source, tuning = samples.source_of(path), module("tuning")
+    source, tuning = samples.source_of(path), script("benchmarks", "tuning")
     assert tuning.data_of(source, argparse.Namespace(**MADE)) is source.sample
     for name in MADE:
         wrong = argparse.Namespace(**MADE | {name: 3})
@@ -145,5 +135,5 @@ def test_what_cannot_be_tuned_is_said_in_one_sentence(
     how = [f"--{name}={value}" for name, value in MADE.items()]
     monkeypatch.setattr("sys.argv", ["tuning.py", str(path), *how, *asked])
     with pytest.raises(SystemExit, match="2"):
-        module("tuning").main()
+        script("benchmarks", "tuning").main()
     assert said in capsys.readouterr().err

@@ -112,8 +112,8 @@ def alike(row: Row, choice: Choice) -> str:
 
 def pairs(choice: Choice, other: Any) -> list[tuple[Row, Row]]:
     """Runs that differ in this choice alone: the other's, and ours."""
-    near = [row for row in private() if near_the_rule(row) and not row["weight_decay"]]
-    near = [row for row in near if row["round"] not in REWARDS]
+    others = [row for row in private() if row["round"] not in REWARDS]
+    near = [row for row in others if near_the_rule(row) and not row["weight_decay"]]
     if choice != UNITS:  # the others were made before units
         near = [row for row in near if row["observations"] == RAW]
     ours = {alike(row, choice): row for row in near if row[choice.key] == choice.ours}
@@ -274,18 +274,22 @@ def bcq() -> str:
         said += [f"{row['steps']} steps"] if row["steps"] != FitSettings.private_steps else []
         said += other_rate(row)
         said = ["neither noise nor clipping"] if row["without_privacy"] else said
-        name = ", ".join(said) or "as usual"
-        assert row["epsilon"] not in lines.get(name, {}), f"two runs called {name}"
-        lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
+        _add(row, lines.setdefault(", ".join(said) or "as usual", {}))
     head = ["LunarLander, BCQ, return (by seed)", "no noise", "ε = 5", "ε = 1"]
     return table(
         head, [[name, *(got.get(e, "") for e in (None, 5.0, 1.0))] for name, got in lines.items()]
     )
 
 
+def _add(row: Row, line: dict[float | None, str]) -> None:
+    """What a row earned, in the place of its ε, which nothing else may have."""
+    assert row["epsilon"] not in line, f"two runs at {row['epsilon']} are called alike"
+    line[row["epsilon"]] = by_seed(row["returns"])
+
+
 def rewards() -> str:
     """LunarLander's rewards as they are, as its units have them, and between."""
-    lines: dict[tuple[str, str, str], dict[float, str]] = {}
+    lines: dict[tuple[str, str, str], dict[float | None, str]] = {}
     for row in measured():
         if row["round"] in REWARDS:
             said = [row["learner"].upper(), said_of("reward_scale", row["options"]["reward_scale"])]
@@ -294,8 +298,7 @@ def rewards() -> str:
                 ", ".join(said + other_rate(row)),
                 str(row["transitions"]),
             )
-            assert row["epsilon"] not in lines.get(key, {}), f"two runs called {key}"
-            lines.setdefault(key, {})[row["epsilon"]] = by_seed(row["returns"])
+            _add(row, lines.setdefault(key, {}))
     rows = [[*key, *(got.get(epsilon, "") for epsilon in (5.0, 1.0))] for key, got in lines.items()]
     head = ["experts", "LunarLander, return (by seed)", "transitions", "ε = 5", "ε = 1"]
     return table(head, rows, words=2)
