@@ -36,14 +36,13 @@ from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from samples import check_counts  # noqa: E402
+from samples import NO_NOISE, check_counts  # noqa: E402
 from study import opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 AT_ONCE: Final = 100
-NO_NOISE: Final = 1e-6
 
 
 class Way(NamedTuple):

@@ -27,7 +27,8 @@ WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")
 LEARNERS: Final = ("cql", "bcq")
 CLAIMED: Final = ("10", "7.5", "5")
 OPTIMISERS: Final = ("adam", "sgd")
-RAW_REWARDS: Final = ("--reward-scale", "1")  # LunarLander's units divide rewards by ten
+RAW: Final = "1"  # LunarLander's units multiply rewards by 0.1
+BETWEEN: Final = ("0.2", "0.3")
 FILES: Final = {"experts": "experts.safetensors", "demonstrations": "demonstrations.arrow"}
 # LunarLander's experts have the GPU first: its trainings are the longest.
 TRAINED_BEFORE: Final = {"CartPole": "LunarLander", "Acrobot": "CartPole", "HIV": "LunarLander"}
@@ -85,7 +86,7 @@ class Evaluation:
         published = [self.published(*one) for one in product(WORLDS, LEARNERS, CLAIMED, OPTIMISERS)]
         again = [*product(LEARNERS, ("LunarLander",), OPTIMISERS)]
         published += [
-            self.raw_rewards(self.published(world, learner, "10", optimiser))
+            self.rescaled(self.published(world, learner, "10", optimiser), RAW)
             for learner, world, optimiser in again
         ]
         published.sort(key=lambda job: -job.at_least)
@@ -97,8 +98,11 @@ class Evaluation:
             *(job for job in published if job not in long),
             *(self.counts(learner) for learner in LEARNERS),
             *(self.ablation(*one) for one in product(LEARNERS, WORLDS, OPTIMISERS)),
-            *(self.raw_rewards(self.ablation(*one)) for one in again),
-            *(self.raw_rewards(self.comparison(learner, "LunarLander")) for learner in LEARNERS),
+            *(self.rescaled(self.ablation(*one), RAW) for one in again),
+            *(
+                self.rescaled(self.comparison(learner, "LunarLander"), scale)
+                for scale, learner in product(BETWEEN, LEARNERS)
+            ),
             *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
         ]
 
@@ -154,11 +158,11 @@ class Evaluation:
             at_least=TAKES["ablation"],
         )
 
-    def raw_rewards(self, job: Job) -> Job:
-        """The same with rewards as they are: the paper does not say how it scales them."""
-        return replace(
-            job, name=f"{job.name} raw rewards", command=(*job.command, *RAW_REWARDS), urgent=False
-        )
+    def rescaled(self, job: Job, scale: str) -> Job:
+        """The same with rewards scaled otherwise: the paper does not say how it scales them."""
+        said = "raw rewards" if scale == RAW else f"rewards {scale}"
+        command = (*job.command, "--reward-scale", scale)
+        return replace(job, name=f"{job.name} {said}", command=command, urgent=False)
 
     def grid(self, learner: str, world: str) -> Job:
         episodes = () if world == "HIV" else ("--episodes", "20")

@@ -21,7 +21,7 @@ from quorum_rl.devices import prepare
 
 prepare(fast=True)  # what a step lacks does not hang on the last bits
 
-from long_trainings import NO_NOISE, watched  # noqa: E402
+from long_trainings import watched  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
 from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
@@ -32,7 +32,7 @@ from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
-from samples import check_counts  # noqa: E402
+from samples import NO_NOISE, check_counts  # noqa: E402
 from study import opened, parser_for_a_study, run  # noqa: E402
 
 EPSILON: Final = 10.0

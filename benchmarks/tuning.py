@@ -46,6 +46,7 @@ from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noq
 from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from samples import (  # noqa: E402
+    NO_NOISE,
     Source,
     check_counts,
     check_folder,
@@ -59,7 +60,7 @@ RULE: Final = "rule"
 
 
 class Trial(NamedTuple):
-    """What runs of one program may differ in, their seeds aside; without privacy no ε."""
+    """What runs of one program may differ in, their seeds aside; without privacy or noise no ε."""
 
     epsilon: float | None
     rate: float
@@ -80,15 +81,12 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
         return [Trial(None, one, None) for one in given.rates]
     experts, drawn = given.experts or found, given.sampling_rate
     made = []
-    for epsilon in given.epsilons:
-        noise = noise_multiplier_for(
-            steps=given.steps, sampling_rate=drawn, epsilon=epsilon, delta=1 / experts
-        )
+    for epsilon in [None] if given.no_noise else given.epsilons:
         for clip_norm in given.clip_norms:
             step = PrivateStep(
                 sampling_rate=min(1.0, drawn * experts / found),  # as many as of those asked for
                 clip_norm=clip_norm,
-                noise_multiplier=noise,
+                noise_multiplier=_noise(given, epsilon, experts) or NO_NOISE / clip_norm,
                 expected_batch=drawn * experts,
                 micro_batch=default_micro_batch(experts, drawn, given.transitions),
                 transitions_per_expert=given.transitions,
@@ -97,6 +95,13 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
             rates = [rate_for(step, given.steps) if one == RULE else one for one in given.rates]
             made += [Trial(epsilon, one, step) for one in rates]
     return made
+
+
+def _noise(given: argparse.Namespace, epsilon: float | None, experts: int) -> float | None:
+    if epsilon is None:
+        return None
+    taken = {"steps": given.steps, "sampling_rate": given.sampling_rate}
+    return noise_multiplier_for(**taken, epsilon=epsilon, delta=1 / experts)
 
 
 def run_of(trial: Trial, seed: int, steps: int) -> Run:
@@ -191,13 +196,16 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 5.0])
     parser.add_argument("--rates", nargs="+", type=rate, default=[RULE], help=f"numbers, or {RULE}")
     parser.add_argument("--clip-norms", type=float, nargs="+", default=[FitSettings.clip_norm])
-    parser.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
+    less = parser.add_mutually_exclusive_group()
+    less.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
+    less.add_argument("--no-noise", action="store_true", help="but clipping; give --rates")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if given.without_privacy and RULE in given.rates:
-        parser.error("the rule is for noise: give --rates with --without-privacy")
+    if RULE in given.rates and (given.without_privacy or given.no_noise):
+        asked = "--without-privacy" if given.without_privacy else "--no-noise"
+        parser.error(f"the rule is for noise: give --rates with {asked}")
     counted = ("cut", "keep", "trajectories", "transitions", "steps", "seeds", "episodes")
     check_counts(parser, given, *counted)
     if given.out is not None:

@@ -4,7 +4,6 @@ import importlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from docs_pages import Page
 
@@ -79,51 +78,6 @@ def test_units_raised_returns_in_every_setting_and_at_every_seed() -> None:
     assert len({(ours["world"], ours["learner"], ours["epsilon"]) for _, ours in both}) == 5
     for raw, ours in both:
         assert better(ours["returns"], raw["returns"])
-
-
-def rewards_of(which: str) -> dict[tuple[str, float, float], list[float]]:
-    """Returns by learner, reward scale and ε, with 16 transitions and the rule's rate."""
-    tables = importlib.import_module("tuning_tables")
-    return {
-        (one["learner"], one["options"]["reward_scale"], one["epsilon"]): one["returns"]
-        for one in tables.measured()
-        if (one["round"], one["transitions"]) == (which, 16) and not tables.other_rate(one)
-    }
-
-
-@pytest.mark.usefixtures("page")
-def test_larger_rewards_are_better_at_epsilon_1_and_worse_at_5() -> None:
-    small, seven = rewards_of("rewards"), rewards_of("rewards, seed 7")
-    assert (len(small), len(seven)) == (8, 16)
-    for learner in ("cql", "bcq"):
-        assert better(small[learner, 1.0, 1.0], small[learner, 0.1, 1.0])
-        for found in (small, seven):
-            assert sum(found[learner, 1.0, 1.0]) > sum(found[learner, 0.1, 1.0])
-            assert sum(found[learner, 1.0, 5.0]) < sum(found[learner, 0.1, 5.0])
-    for scale, cost in ((0.2, 25), (0.3, 76)):
-        assert better(seven["bcq", scale, 1.0], seven["bcq", 0.1, 1.0])
-        lost = np.subtract(seven["bcq", 0.1, 5.0], seven["bcq", scale, 5.0])
-        assert round(lost.mean()) == cost
-        assert sum(lost > 20) == 1
-    for learner, cost in (("cql", 43), ("bcq", 232)):
-        assert round(np.mean(seven[learner, 0.1, 5.0]) - np.mean(seven[learner, 1.0, 5.0])) == cost
-    assert np.mean(seven["cql", 0.3, 1.0]) > np.mean(seven["cql", 1.0, 1.0])
-    assert abs(np.mean(seven["cql", 0.3, 5.0]) - np.mean(seven["cql", 0.1, 5.0])) < 3
-    for epsilon in (1.0, 5.0):
-        assert sum(seven["bcq", 0.03, epsilon]) < sum(seven["bcq", 0.1, epsilon])
-
-
-@pytest.mark.usefixtures("page")
-def test_twice_the_rules_rate_does_not_mend_larger_rewards() -> None:
-    tables, usual = importlib.import_module("tuning_tables"), rewards_of("rewards, seed 7")
-    fast = {
-        one["options"]["reward_scale"]: one["returns"]
-        for one in tables.measured()
-        if one["round"] in tables.REWARDS and tables.other_rate(one) == ["2 times the rule's rate"]
-    }
-    assert fast.keys() == {0.1, 0.3}
-    for scale, earned in fast.items():
-        assert sum(earned) < sum(usual["bcq", scale, 5.0])
 
 
 @pytest.mark.usefixtures("page")

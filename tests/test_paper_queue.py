@@ -42,7 +42,8 @@ def results(world: str) -> Iterator[tuple[str, dict[str, Any]]]:
         parts: list[str] = [*facts["stage"].split("-"), ""]
         learner, stage, mark = parts[0], parts[1], parts[2] if len(parts) > 2 else ""
         optimiser = facts["configuration"].get("optimiser", "adam")
-        raw = " raw rewards" if "-rewards-1.0" in facts["stage"] else ""
+        scale = parts[parts.index("rewards") + 1] if "rewards" in parts else ""
+        raw = {"": "", "1.0": " raw rewards"}.get(scale, f" rewards {scale}")
         if facts["stage"] == "experts":
             yield f"{world} demonstrations", facts
         elif stage == "published":
@@ -76,6 +77,8 @@ def test_every_result_of_the_page_has_a_job_that_runs_it_as_it_was_run(
             if "seeds" in said:
                 assert (paper.seeds, paper.episodes) == (len(said["seeds"]), said["episodes"])
                 assert paper.learners == (said["learner"],)
+            if paper.reward_scale is not None:
+                assert f"reward_scale={paper.reward_scale}," in said["learner_settings"]
             if "bound_steps" in said:
                 assert paper.bound_steps == said["bound_steps"]
             if paper.stage == "grid":

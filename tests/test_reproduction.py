@@ -88,7 +88,7 @@ def test_plain_steps_are_better_than_adam_in_as_many_settings_as_we_say(page: Pa
         for earned in published(tables, world).values()
         if {"plain steps", "Adam"} <= earned.keys()
     ]
-    assert (sum(better), len(better)) == (9, 11)
+    assert (sum(better), len(better)) == (9, 12)
     on_acrobot = published(tables, "Acrobot").values()
     assert sum(earned["plain steps"] > earned["Adam"] for earned in on_acrobot) == 3
     failed = [
@@ -263,8 +263,39 @@ def test_less_noise_adds_to_every_step_private_what_we_say_elsewhere(page: Page)
 
     assert earned("LunarLander", "cql-ablation") == [0.22, 0.34]
     assert earned("LunarLander", "bcq-ablation") == [0.16, 0.14]
+    assert earned("LunarLander", "cql-ablation-rewards-1.0") == [0.66, 0.59]
+    assert earned("LunarLander", "bcq-ablation-rewards-1.0") == [0.25, 0.32]
+    for learner in tables.LEARNERS:
+        assert max(earned("LunarLander", f"{learner}-ablation-rewards-1.0-sgd")) < -0.7
     assert earned("Acrobot", "bcq-ablation") == [0.36, 0.65]
     assert earned("Acrobot", "bcq-ablation-sgd") == [0.89, 0.89]
+
+
+def test_with_rewards_as_they_are_every_step_private_with_cql_earns_what_the_paper_prints(
+    page: Page,
+) -> None:
+    tables = page.script.paper_tables
+
+    def seeds(learner: str, name: str) -> list[float]:
+        found = tables.result("LunarLander", f"{learner}-ablation-rewards-1.0")
+        each = tables.scores(found, name, 10.0) / tables.bound_of("LunarLander", learner).mean()
+        return [round(one, 2) for one in each]
+
+    assert seeds("cql", "p = 1") == [0.87, 0.32, 0.79]
+    with_some = method(
+        tables, "LunarLander", "cql-ablation-rewards-1.0", "p = 0.8, the published best", 10.0
+    )
+    assert with_some["released"] == [0, 2, 1]
+    assert seeds("cql", "p = 0.8, the published best") == [0.15, -0.11, -0.25]
+    for learner, least, most in (("cql", 0.07, 0.13), ("bcq", 0.4, 0.8)):
+        usual, raw = (
+            tables.result("LunarLander", f"{learner}-ablation{way}") for way in ("", "-rewards-1.0")
+        )
+        bound = tables.bound_of("LunarLander", learner).mean()
+        for share, epsilon in product((0.25, 0.5, 0.75), (5.0, 10.0)):
+            where = (f"{share} for the release", epsilon)
+            lost = tables.scores(usual, *where) - tables.scores(raw, *where)
+            assert least <= lost.mean() / bound <= most
 
 
 def test_less_noise_adds_little_to_every_step_private_on_cartpole(page: Page) -> None:

@@ -106,3 +106,35 @@ def test_noise_that_moves_weights_far_makes_returns_fall_with_either_optimiser()
         assert far["Adam"][-1] / far[name][-1] > 9
         assert max(earned[name]) == earned[name][-1]
     assert earned["Adam, no noise"][-1] > 0.95 * max(earned["Adam, no noise"])
+
+
+@pytest.mark.usefixtures("page")
+def test_alone_hiv_is_compared_within_a_quarter_of_an_hour() -> None:
+    times = importlib.import_module("alone_tables").times()
+    assert list(times) == [
+        "HIV experts",
+        "HIV demonstrations",
+        "HIV comparison cql",
+        "HIV comparison bcq",
+    ]
+    assert max(ended for _, ended in times.values()) == 505
+    assert times["HIV experts"][1] - times["HIV experts"][0] == 243
+
+
+@pytest.mark.usefixtures("page")
+def test_hiv_compared_again_moved_in_one_row_alone() -> None:
+    tables, again = importlib.import_module("paper_tables"), results_in("alone")
+    assert again.keys() == {"cql", "bcq"}
+    moved = {}
+    for learner, found in again.items():
+        bound = tables.bound_of("HIV", learner).mean()
+        before = tables.result("HIV", f"{learner}-comparison")
+        assert before["commit"] != found["commit"]
+        for one in found["methods"]:
+            where = (one["name"], one["epsilon"])
+            each = np.array([tables.scores(before, *where), one["scores"]]) / bound
+            if (abs(each[1] - each[0]) > 0.005).any():
+                moved[learner, *where] = each.round(2)
+    assert moved.keys() == {("bcq", "both stages", epsilon) for epsilon in (1.0, 2.5, 5.0)}
+    for epsilon, seed, scored in ((1.0, 0, [0.91, 0.02]), (5.0, 3, [0.04, 0.91])):
+        assert moved["bcq", "both stages", epsilon][:, seed].tolist() == scored

@@ -10,6 +10,7 @@ python docs/pictures/make_reproduction.py
 from typing import Any
 
 import account_tables
+import alone_tables
 import beside_tables
 import grid_tables
 import hiv_tables
@@ -17,6 +18,7 @@ import long_tables
 import matplotlib.pyplot as plt
 import numpy as np
 import paper_tables
+import reward_tables
 import split_tables
 import step_tables
 import tuning_tables
@@ -131,12 +133,14 @@ SECTIONS: Sections = {
     "grid": grid_tables.grid,
     "low epsilon": grid_tables.split,
     "seconds": paper_tables.seconds,
+    "alone": alone_tables.hiv,
     "choices": tuning_tables.choices,
     "units": tuning_tables.units,
     "chosen settings": tuning_tables.chosen_settings,
     "rates": tuning_tables.rates,
     "bcq": tuning_tables.bcq,
     "rewards": tuning_tables.rewards,
+    "rewards at full scale": reward_tables.at_full_scale,
     "split": split_tables.beside,
     "hiv, small experts": hiv_tables.on_small_experts,
     "hiv, the paper's experts": hiv_tables.on_the_papers_experts,

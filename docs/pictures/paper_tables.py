@@ -222,34 +222,36 @@ def ablation() -> str:
     for one in found("*-ablation"):
         world, learner = one["world"], one["configuration"]["learner"]
         bound = bound_of(world, learner)
-        plain = in_a_way(world, f"{learner}-ablation", "plain steps")
+        each = {way: in_a_way(world, f"{learner}-ablation", way) for way in WAYS}
+        run = {way: facts for way, facts in each.items() if facts}
         rows = [
             [
                 f"{m['name']}, ε = {m['epsilon']:g}",
-                _tried(m, bound),
-                *([_tried_plainly(plain, m, bound)] if plain else []),
+                *(_in_the_way(way, facts, m, bound) for way, facts in run.items()),
                 _in_the_paper(one, m),
             ]
             for m in one["methods"] + one["infeasible"]
         ]
-        title = f"**{world}, {learner.upper()}**, {one['seeds']} seeds. {provenance(one)}."
-        head = ["setting", "fraction of the bound [95%]", *(["with plain steps"] if plain else [])]
-        parts.append(f"{title}\n\n{table([*head, 'in the paper'], rows)}")
+        where = "; ".join(f"{way}: {provenance(facts)}" for way, facts in run.items())
+        title = f"**{world}, {learner.upper()}**, {one['seeds']} seeds. {where}."
+        head = ["setting, as a fraction of the bound [95%]", *run, "in the paper"]
+        parts.append(f"{title}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 
-def _tried_plainly(plain: Facts, method: Facts, bound: Any) -> str:
-    """The same with plain steps; nothing for our own methods, which are not run with them."""
-    for one in plain["methods"]:
+def _in_the_way(way: str, facts: Facts, method: Facts, bound: Any) -> str:
+    """A setting run in a way; nothing for our own methods with plain steps, which have Adam."""
+    for one in facts["methods"] + facts["infeasible"]:
         if (one["name"], one["epsilon"]) == (method["name"], method["epsilon"]):
-            theirs_too = one["settings"].get("optimiser") == "sgd"
-            return fraction(np.array(one["scores"]), bound) if theirs_too else ""
+            ours = one.get("settings", {}).get("optimiser") != "sgd"
+            plain = "sgd" in WAYS[way] and "scores" in one
+            return "" if plain and ours else _tried(one, bound)
     return ""
 
 
 def _tried(method: Facts, bound: Any) -> str:
     if "scores" not in method:
-        return "infeasible: nothing comes out for one seed or more"
+        return "infeasible"
     return fraction(np.array(method["scores"]), bound)
 
 

@@ -293,15 +293,13 @@ def rewards() -> str:
     for row in measured():
         if row["round"] in REWARDS:
             said = [row["learner"].upper(), said_of("reward_scale", row["options"]["reward_scale"])]
-            key = (
-                REWARDS[row["round"]],
-                ", ".join(said + other_rate(row)),
-                str(row["transitions"]),
-            )
+            said += other_rate(row)
+            key = REWARDS[row["round"]], ", ".join(said), str(row["transitions"])
             _add(row, lines.setdefault(key, {}))
-    rows = [[*key, *(got.get(epsilon, "") for epsilon in (5.0, 1.0))] for key, got in lines.items()]
-    head = ["experts", "LunarLander, return (by seed)", "transitions", "ε = 5", "ε = 1"]
-    return table(head, rows, words=2)
+    epsilons = (1.0, 2.5, 5.0)
+    rows = [[*key, *(got.get(epsilon, "") for epsilon in epsilons)] for key, got in lines.items()]
+    head = ["experts", "LunarLander, return (by seed)", "transitions"]
+    return table([*head, *(f"ε = {epsilon:g}" for epsilon in epsilons)], rows, words=2)
 
 
 def said_of(name: str, value: float) -> str:

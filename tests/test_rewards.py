@@ -1,0 +1,96 @@
+"""How LunarLander's rewards are scaled: what the page on the reproduction says is in the files."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from docs_pages import Page
+
+EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
+
+
+@pytest.fixture(scope="module", name="page")
+def _page() -> Page:
+    return Page("make_reproduction")
+
+
+def rewards_of(which: str, transitions: int = 16) -> dict[tuple[str, float, float], Any]:
+    """Returns by learner, reward scale and ε, at the rule's rate."""
+    tables = importlib.import_module("tuning_tables")
+    return {
+        (one["learner"], one["options"]["reward_scale"], one["epsilon"]): np.array(one["returns"])
+        for one in tables.measured()
+        if (one["round"], one["transitions"]) == (which, transitions) and not tables.other_rate(one)
+    }
+
+
+@pytest.mark.usefixtures("page")
+def test_with_few_transitions_larger_rewards_are_better_at_epsilon_1_and_worse_at_5() -> None:
+    small, seven = rewards_of("rewards"), rewards_of("rewards, seed 7")
+    assert (len(small), len(seven)) == (8, 16)
+    for learner in ("cql", "bcq"):
+        assert all(small[learner, 1.0, 1.0] > small[learner, 0.1, 1.0])
+        for found in (small, seven):
+            assert found[learner, 1.0, 1.0].mean() > found[learner, 0.1, 1.0].mean()
+            assert found[learner, 1.0, 5.0].mean() < found[learner, 0.1, 5.0].mean()
+    for scale, cost in ((0.2, 25), (0.3, 76)):
+        assert all(seven["bcq", scale, 1.0] > seven["bcq", 0.1, 1.0])
+        lost = seven["bcq", 0.1, 5.0] - seven["bcq", scale, 5.0]
+        assert round(lost.mean()) == cost
+        assert sum(lost > 20) == 1
+    for learner, cost in (("cql", 43), ("bcq", 232)):
+        assert round((seven[learner, 0.1, 5.0] - seven[learner, 1.0, 5.0]).mean()) == cost
+    assert seven["cql", 0.3, 1.0].mean() > seven["cql", 1.0, 1.0].mean()
+    assert abs((seven["cql", 0.3, 5.0] - seven["cql", 0.1, 5.0]).mean()) < 3
+    for epsilon in (1.0, 5.0):
+        assert seven["bcq", 0.03, epsilon].mean() < seven["bcq", 0.1, epsilon].mean()
+
+
+@pytest.mark.usefixtures("page")
+def test_as_a_fit_has_it_no_scale_is_the_best_of_bcq_at_every_epsilon() -> None:
+    found = rewards_of("rewards, seed 7", 64)
+    means = {key: round(returns.mean()) for key, returns in found.items()}
+    bcq = {e: [means["bcq", scale, e] for scale in (0.1, 0.2, 0.3)] for e in (1.0, 2.5, 5.0)}
+    assert bcq == {1.0: [57, 167, 174], 2.5: [163, 167, 141], 5.0: [202, 160, 81]}
+    cql = [means["cql", scale, e] for scale in (0.1, 0.2, 0.3) for e in (1.0, 2.5, 5.0)]
+    assert (min(cql), max(cql)) == (190, 207)
+    gained = found["bcq", 0.2, 1.0] - found["bcq", 0.1, 1.0]
+    assert all(gained > 0)
+
+
+@pytest.mark.usefixtures("page")
+def test_at_full_scale_it_is_the_same_and_worse_the_less_noise_there_is() -> None:
+    tables = importlib.import_module("reward_tables")
+    earned = {
+        (learner, scale): [
+            tables.scores(learner, scale, tables.AVERAGED, epsilon).mean()
+            / tables.scores(learner, tables.USUAL, tables.NON_PRIVATE).mean()
+            for epsilon in EPSILONS
+        ]
+        for learner in ("cql", "bcq")
+        for scale in tables.SCALES
+    }
+    assert [round(one, 2) for one in earned["bcq", "0.2"]] == [0.83, 0.83, 0.79, 0.77, 0.70]
+    assert [round(one, 2) for one in earned["bcq", "0.3"]] == [0.84, 0.69, 0.58, 0.49, 0.43]
+    assert earned["bcq", "0.3"] == sorted(earned["bcq", "0.3"], reverse=True)
+    assert earned["bcq", "0.1"] == sorted(earned["bcq", "0.1"])
+    assert all(
+        0.96 <= round(one, 2) <= 1.02 for key in earned if "cql" in key for one in earned[key]
+    )
+    for scale in ("0.2", "0.3"):
+        quiet = tables.scores("bcq", scale, tables.NON_PRIVATE).mean()
+        assert quiet / tables.scores("bcq", tables.USUAL, tables.NON_PRIVATE).mean() > 0.98
+
+
+@pytest.mark.usefixtures("page")
+def test_twice_the_rules_rate_does_not_mend_larger_rewards() -> None:
+    tables, usual = importlib.import_module("tuning_tables"), rewards_of("rewards, seed 7")
+    fast = {
+        one["options"]["reward_scale"]: one["returns"]
+        for one in tables.measured()
+        if one["round"] in tables.REWARDS and tables.other_rate(one) == ["2 times the rule's rate"]
+    }
+    assert fast.keys() == {0.1, 0.3}
+    for scale, earned in fast.items():
+        assert np.mean(earned) < usual["bcq", scale, 5.0].mean()
