@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from quorum_rl.devices import prepare
 
@@ -43,7 +43,7 @@ from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
-from quorum_rl.training.recipe import Recipe, Run, new_run  # noqa: E402
+from quorum_rl.training.recipe import Optimiser, Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from samples import (  # noqa: E402
     NO_NOISE,
@@ -129,6 +129,7 @@ def returns(
         private_shape=None if first is None else first.shape,
         averaging=given.averaging,
         batch_size=FitSettings.batch_size,
+        optimiser=given.optimiser,
     )
     runs = [run_of(trial, seed, given.steps) for trial in tried for seed in range(given.seeds)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
@@ -191,6 +192,7 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
     parser.add_argument("--sampling-rate", type=float, default=FitSettings.sampling_rate)
     parser.add_argument("--normalised", action="store_true")
+    parser.add_argument("--optimiser", choices=get_args(Optimiser), default=FitSettings.optimiser)
     parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
     parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 5.0])
@@ -206,6 +208,8 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     if RULE in given.rates and (given.without_privacy or given.no_noise):
         asked = "--without-privacy" if given.without_privacy else "--no-noise"
         parser.error(f"the rule is for noise: give --rates with {asked}")
+    if RULE in given.rates and given.optimiser != FitSettings.optimiser:
+        parser.error(f"the rule is for {FitSettings.optimiser}: give --rates with --optimiser")
     counted = ("cut", "keep", "trajectories", "transitions", "steps", "seeds", "episodes")
     check_counts(parser, given, *counted)
     if given.out is not None:
