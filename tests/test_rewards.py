@@ -55,6 +55,7 @@ def test_as_a_fit_has_it_no_scale_is_the_best_of_bcq_at_every_epsilon() -> None:
     assert bcq == {1.0: [57, 167, 174], 2.5: [163, 167, 141], 5.0: [202, 160, 81]}
     cql = [means["cql", scale, e] for scale in (0.1, 0.2, 0.3) for e in (1.0, 2.5, 5.0)]
     assert (min(cql), max(cql)) == (190, 207)
+    assert [round(sum(bcq[e][one] for e in bcq) / 3) for one in (0, 1)] == [141, 165]
     gained = found["bcq", 0.2, 1.0] - found["bcq", 0.1, 1.0]
     assert all(gained > 0)
 
@@ -94,3 +95,26 @@ def test_twice_the_rules_rate_does_not_mend_larger_rewards() -> None:
     assert fast.keys() == {0.1, 0.3}
     for scale, earned in fast.items():
         assert np.mean(earned) < usual["bcq", scale, 5.0].mean()
+
+
+@pytest.mark.usefixtures("page")
+def test_without_noise_nothing_is_lost_and_a_quarter_of_it_costs_as_much() -> None:
+    earned = importlib.import_module("reward_tables").earned_by_bcq()
+    means = {name: {e: round(np.mean(got)) for e, got in at.items()} for name, at in earned.items()}
+    usual, larger = means["reward scale 0.1"], means["reward scale 0.3"]
+    assert usual == {None: 251, 50.0: 207, 5.0: 207, 1.0: 8}
+    assert larger == {None: 256, 5.0: 130, 1.0: 157}
+    for at in (earned["reward scale 0.1"], earned["reward scale 0.3"]):
+        assert min(at[None]) > max(at[5.0])
+    alike = {
+        "reward scale 0.1, clip norm 0.03": (1.0, usual),
+        "reward scale 0.1, clip norm 0.3": (5.0, usual),
+        "reward scale 0.1, momentum at 0.12": (5.0, usual),
+        "reward scale 0.3, huber threshold 3": (5.0, larger),
+    }
+    for name, (epsilon, other) in alike.items():
+        assert abs(means[name][epsilon] - other[epsilon]) < 4
+    slow, fast = (means[f"reward scale 0.1, {times} times the rule's rate"] for times in (0.5, 2))
+    assert max(slow[5.0], fast[5.0]) < usual[5.0]
+    assert (slow[50.0], means["reward scale 0.1, momentum at 0.12"][50.0]) == (214, 221)
+    assert abs(fast[50.0] - fast[5.0]) < 4

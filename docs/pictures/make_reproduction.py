@@ -141,6 +141,7 @@ SECTIONS: Sections = {
     "bcq": tuning_tables.bcq,
     "rewards": tuning_tables.rewards,
     "rewards at full scale": reward_tables.at_full_scale,
+    "noise": reward_tables.noise,
     "split": split_tables.beside,
     "hiv, small experts": hiv_tables.on_small_experts,
     "hiv, the paper's experts": hiv_tables.on_the_papers_experts,

@@ -1,11 +1,13 @@
-"""LunarLander's comparison with its rewards scaled otherwise, from results/paper/*.json."""
+"""LunarLander with its rewards scaled otherwise: its comparison, and what noise costs BCQ."""
 
 from typing import Any, Final
 
 import paper_tables
+import tuning_tables
 from rendering import table
 
 from quorum_rl.experiments.paper.columns import AVERAGED, NON_PRIVATE
+from quorum_rl.fit import FitSettings
 
 USUAL: Final = "0.1"
 SCALES: Final = {USUAL: "", "0.2": "-rewards-0.2", "0.3": "-rewards-0.3"}
@@ -32,3 +34,42 @@ def at_full_scale() -> str:
             rows.append([f"{learner.upper()}, {scale}", *cells])
     head = ["LunarLander, reward scale", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
     return table([*head, "without privacy"], rows)
+
+
+QUIET: Final = (None, 50.0, 5.0, 1.0)  # no noise, and ε
+
+
+def earned_by_bcq() -> dict[str, dict[float | None, list[float]]]:
+    """Returns by seed of every setting with the mean of 16 transitions, and ε."""
+    found: dict[str, dict[float | None, list[float]]] = {}
+    usual = [row for row in tuning_tables.measured() if row["round"] == "rewards, seed 7"]
+    looked_at = [row for row in tuning_tables.measured() if row["round"] == tuning_tables.NOISE]
+    scales = {row["options"]["reward_scale"] for row in looked_at}
+    for row in usual + looked_at:
+        scale, at = row["options"]["reward_scale"], row["transitions"]
+        if (row["learner"], at) == ("bcq", 16) and scale in scales:
+            by_epsilon = found.setdefault(_said(row), {})
+            assert row["epsilon"] not in by_epsilon, f"two runs are called {_said(row)}"
+            by_epsilon[row["epsilon"]] = row["returns"]
+    return found
+
+
+def _said(row: tuning_tables.Row) -> str:
+    rest = {name: one for name, one in row["options"].items() if name != "reward_scale"}
+    said = [tuning_tables.said_of("reward_scale", row["options"]["reward_scale"])]
+    said += [tuning_tables.said_of(name, one) for name, one in rest.items()]
+    if row["clip_norm"] != FitSettings.clip_norm:
+        said.append(tuning_tables.said_of("clip_norm", row["clip_norm"]))
+    if row.get("optimiser", "adam") != "adam":
+        return ", ".join([*said, f"{row['optimiser']} at {row['rate']:g}"])
+    return ", ".join(said + tuning_tables.other_rate(row))
+
+
+def noise() -> str:
+    """What BCQ earns with less noise, and what makes no difference."""
+    rows = [
+        [said, *(tuning_tables.by_seed(got[e]) if e in got else "" for e in QUIET)]
+        for said, got in sorted(earned_by_bcq().items())
+    ]
+    head = ["LunarLander, BCQ, return (by seed)", "no noise", *(f"ε = {e:g}" for e in QUIET[1:])]
+    return table(head, rows)

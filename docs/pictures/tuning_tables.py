@@ -24,6 +24,7 @@ IN_UNITS: Final = "in the world's units"
 NEAR: Final = 2.0  # a rate is near the rule's if they differ by this factor at most
 # Rounds on how LunarLander's rewards are scaled, and whose: no other choice was made by them.
 REWARDS: Final = {"rewards": "100 small ones", "rewards, seed 7": "999, seed 7"}
+NOISE: Final = "noise, seed 7"  # what noise costs BCQ with rewards scaled in two ways
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def alike(row: Row, choice: Choice) -> str:
 
 def pairs(choice: Choice, other: Any) -> list[tuple[Row, Row]]:
     """Runs that differ in this choice alone: the other's, and ours."""
-    others = [row for row in private() if row["round"] not in REWARDS]
+    others = [row for row in private() if row["round"] not in (*REWARDS, NOISE)]
     near = [row for row in others if near_the_rule(row) and not row["weight_decay"]]
     if choice != UNITS:  # the others were made before units
         near = [row for row in near if row["observations"] == RAW]
