@@ -36,8 +36,8 @@ from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
-from samples import NO_NOISE, check_counts  # noqa: E402
-from study import opened, parser_for_a_study, run  # noqa: E402
+from samples import check_counts  # noqa: E402
+from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402
 
 CLAIMED: Final = 5.0
@@ -72,7 +72,7 @@ def step_of(setting: PublishedSetting, way: Way) -> PrivateStep:
     return PrivateStep(
         sampling_rate=drawn,
         clip_norm=CLIP_NORM,
-        noise_multiplier=setting.noise_multiplier if way.noise else NO_NOISE,
+        noise_multiplier=setting.noise_multiplier if way.noise else NO_NOISE / CLIP_NORM,
         expected_batch=setting.batch_size,
         micro_batch=default_micro_batch(EXPERTS, drawn),
         transitions_per_expert=1,

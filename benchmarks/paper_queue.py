@@ -28,7 +28,7 @@ LEARNERS: Final = ("cql", "bcq")
 CLAIMED: Final = ("10", "7.5", "5")
 OPTIMISERS: Final = ("adam", "sgd")
 RAW: Final = "1"  # LunarLander's units multiply rewards by 0.1
-BETWEEN: Final = ("0.2", "0.3")
+OTHER_SCALES: Final = ("0.2", "0.3", RAW)
 FILES: Final = {"experts": "experts.safetensors", "demonstrations": "demonstrations.arrow"}
 # LunarLander's experts have the GPU first: its trainings are the longest.
 TRAINED_BEFORE: Final = {"CartPole": "LunarLander", "Acrobot": "CartPole", "HIV": "LunarLander"}
@@ -101,7 +101,7 @@ class Evaluation:
             *(self.rescaled(self.ablation(*one), RAW) for one in again),
             *(
                 self.rescaled(self.comparison(learner, "LunarLander"), scale)
-                for scale, learner in product(BETWEEN, LEARNERS)
+                for scale, learner in product(OTHER_SCALES, LEARNERS)
             ),
             *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
         ]

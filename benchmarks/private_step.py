@@ -32,8 +32,8 @@ from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
-from samples import NO_NOISE, check_counts  # noqa: E402
-from study import opened, parser_for_a_study, run  # noqa: E402
+from samples import check_counts  # noqa: E402
+from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
 
 EPSILON: Final = 10.0
 AVERAGED: Final = 16  # transitions of an expert; 64 take four times as long

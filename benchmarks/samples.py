@@ -39,7 +39,6 @@ from quorum_rl.types import Transition  # noqa: E402
 SUFFIX: Final = ".npz"
 MADE: Final = ("cut", "keep", "trajectories")  # how a sample was made
 CLOSE: Final = 0.01  # 2997 stand for 3000
-NO_NOISE: Final = 1e-6  # of a sum; a step has to have some
 NO_SAMPLE: Final = (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
 
 

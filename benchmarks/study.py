@@ -3,11 +3,13 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.results import Result
 from samples import Source, source_of
+
+NO_NOISE: Final = 1e-6  # of a sum of gradients: a private step has to have some
 
 
 def parser_for_a_study(text: str, *, samples: bool = True) -> argparse.ArgumentParser:

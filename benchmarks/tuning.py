@@ -46,13 +46,13 @@ from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noq
 from quorum_rl.training.recipe import Optimiser, Recipe, Run, new_run  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from samples import (  # noqa: E402
-    NO_NOISE,
     Source,
     check_counts,
     check_folder,
     sampled,
     source_of,
 )
+from study import NO_NOISE  # noqa: E402
 
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
@@ -82,11 +82,12 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
     experts, drawn = given.experts or found, given.sampling_rate
     made = []
     for epsilon in [None] if given.no_noise else given.epsilons:
+        noise = None if epsilon is None else _noise(given, epsilon, experts)
         for clip_norm in given.clip_norms:
             step = PrivateStep(
                 sampling_rate=min(1.0, drawn * experts / found),  # as many as of those asked for
                 clip_norm=clip_norm,
-                noise_multiplier=_noise(given, epsilon, experts) or NO_NOISE / clip_norm,
+                noise_multiplier=NO_NOISE / clip_norm if noise is None else noise,
                 expected_batch=drawn * experts,
                 micro_batch=default_micro_batch(experts, drawn, given.transitions),
                 transitions_per_expert=given.transitions,
@@ -97,11 +98,10 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
     return made
 
 
-def _noise(given: argparse.Namespace, epsilon: float | None, experts: int) -> float | None:
-    if epsilon is None:
-        return None
-    taken = {"steps": given.steps, "sampling_rate": given.sampling_rate}
-    return noise_multiplier_for(**taken, epsilon=epsilon, delta=1 / experts)
+def _noise(given: argparse.Namespace, epsilon: float, experts: int) -> float:
+    return noise_multiplier_for(
+        steps=given.steps, sampling_rate=given.sampling_rate, epsilon=epsilon, delta=1 / experts
+    )
 
 
 def run_of(trial: Trial, seed: int, steps: int) -> Run:
@@ -195,21 +195,27 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--optimiser", choices=get_args(Optimiser), default=FitSettings.optimiser)
     parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
     parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 5.0])
+    parser.add_argument("--epsilons", type=float, nargs="+", help="otherwise 1 and 5")
     parser.add_argument("--rates", nargs="+", type=rate, default=[RULE], help=f"numbers, or {RULE}")
     parser.add_argument("--clip-norms", type=float, nargs="+", default=[FitSettings.clip_norm])
     less = parser.add_mutually_exclusive_group()
     less.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
-    less.add_argument("--no-noise", action="store_true", help="but clipping; give --rates")
+    less.add_argument(
+        "--no-noise", action="store_true", help="clipped steps without it; give --rates"
+    )
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if RULE in given.rates and (given.without_privacy or given.no_noise):
+    if given.without_privacy or given.no_noise:
         asked = "--without-privacy" if given.without_privacy else "--no-noise"
-        parser.error(f"the rule is for noise: give --rates with {asked}")
+        if RULE in given.rates:
+            parser.error(f"the rule is for noise: give --rates with {asked}")
+        if given.epsilons:
+            parser.error(f"{asked} has no ε: leave out --epsilons")
     if RULE in given.rates and given.optimiser != FitSettings.optimiser:
         parser.error(f"the rule is for {FitSettings.optimiser}: give --rates with --optimiser")
+    given.epsilons = given.epsilons or [1.0, 5.0]
     counted = ("cut", "keep", "trajectories", "transitions", "steps", "seeds", "episodes")
     check_counts(parser, given, *counted)
     if given.out is not None:

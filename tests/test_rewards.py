@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from docs_pages import Page
 
-EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
-
 
 @pytest.fixture(scope="module", name="page")
 def _page() -> Page:
@@ -56,32 +54,50 @@ def test_as_a_fit_has_it_no_scale_is_the_best_of_bcq_at_every_epsilon() -> None:
     cql = [means["cql", scale, e] for scale in (0.1, 0.2, 0.3) for e in (1.0, 2.5, 5.0)]
     assert (min(cql), max(cql)) == (190, 207)
     assert [round(sum(bcq[e][one] for e in bcq) / 3) for one in (0, 1)] == [141, 165]
-    gained = found["bcq", 0.2, 1.0] - found["bcq", 0.1, 1.0]
+    gained, lost = (found["bcq", 0.2, e] - found["bcq", 0.1, e] for e in (1.0, 5.0))
     assert all(gained > 0)
+    assert (round(gained.mean()), round(lost.mean())) == (110, -42)
+    assert sum(lost < -30) == 1
 
 
-@pytest.mark.usefixtures("page")
-def test_at_full_scale_it_is_the_same_and_worse_the_less_noise_there_is() -> None:
+def at_full_scale(name: str) -> dict[tuple[str, str], Any]:
+    """Mean fractions of the bound at every ε, by learner and scale."""
     tables = importlib.import_module("reward_tables")
-    earned = {
-        (learner, scale): [
-            tables.scores(learner, scale, tables.AVERAGED, epsilon).mean()
-            / tables.scores(learner, tables.USUAL, tables.NON_PRIVATE).mean()
-            for epsilon in EPSILONS
-        ]
+    return {
+        (learner, scale): np.array(
+            [tables.scores(learner, scale, name, epsilon).mean() for epsilon in tables.EPSILONS]
+        )
+        / tables.scores(learner, tables.USUAL, tables.NON_PRIVATE).mean()
         for learner in ("cql", "bcq")
         for scale in tables.SCALES
     }
-    assert [round(one, 2) for one in earned["bcq", "0.2"]] == [0.83, 0.83, 0.79, 0.77, 0.70]
-    assert [round(one, 2) for one in earned["bcq", "0.3"]] == [0.84, 0.69, 0.58, 0.49, 0.43]
-    assert earned["bcq", "0.3"] == sorted(earned["bcq", "0.3"], reverse=True)
-    assert earned["bcq", "0.1"] == sorted(earned["bcq", "0.1"])
-    assert all(
-        0.96 <= round(one, 2) <= 1.02 for key in earned if "cql" in key for one in earned[key]
-    )
-    for scale in ("0.2", "0.3"):
+
+
+@pytest.mark.usefixtures("page")
+def test_averaged_bcq_earns_less_with_larger_rewards_the_less_noise_there_is() -> None:
+    tables = importlib.import_module("reward_tables")
+    earned = at_full_scale(tables.AVERAGED)
+    assert earned["bcq", "0.2"].round(2).tolist() == [0.83, 0.83, 0.79, 0.77, 0.70]
+    assert all(np.diff(earned["bcq", "0.2"] - earned["bcq", "0.1"]) < 0)
+    assert all(np.diff(earned["bcq", "0.3"]) < 0)
+    assert all(np.diff(earned["bcq", "0.1"]) > 0)
+    for scale in tables.SCALES:
+        assert all(earned["cql", scale] > 0.955)
         quiet = tables.scores("bcq", scale, tables.NON_PRIVATE).mean()
         assert quiet / tables.scores("bcq", tables.USUAL, tables.NON_PRIVATE).mean() > 0.98
+
+
+@pytest.mark.usefixtures("page")
+def test_one_transition_earns_more_with_larger_rewards_and_then_more_than_the_mean() -> None:
+    tables = importlib.import_module("reward_tables")
+    earned, averaged = (at_full_scale(name) for name in (tables.ONE_EACH, tables.AVERAGED))
+    for learner in ("cql", "bcq"):
+        assert all(earned[learner, "0.1"] < earned[learner, "0.2"])
+        assert all(earned[learner, "0.2"] < earned[learner, "0.3"])
+    tens = [round(earned[learner, scale][-1], 2) for learner, scale in earned]
+    assert tens == [0.35, 0.42, 0.51, 0.36, 0.50, 0.76]
+    more = earned["bcq", "0.3"] > averaged["bcq", "0.3"]
+    assert more[-2:].all()
 
 
 @pytest.mark.usefixtures("page")

@@ -119,6 +119,10 @@ def test_a_result_cannot_say_of_a_sample_what_it_was_not(
         (["--learner", "nobody"], "nobody"),
         (["--options", '{"nonsense": 1}'], "nonsense"),
         (["--epsilons", "0"], "epsilon is 0"),
+        (["--no-noise"], "the rule is for noise: give --rates with --no-noise"),
+        (["--no-noise", "--rates", "1", "--epsilons", "1"], "leave out --epsilons"),
+        (["--no-noise", "--without-privacy"], "not allowed with argument --no-noise"),
+        (["--optimiser", "sgd"], "the rule is for adam: give --rates with --optimiser"),
     ],
 )
 def test_what_cannot_be_tuned_is_said_in_one_sentence(
@@ -137,3 +141,23 @@ def test_what_cannot_be_tuned_is_said_in_one_sentence(
     with pytest.raises(SystemExit, match="2"):
         script("benchmarks", "tuning").main()
     assert said in capsys.readouterr().err
+
+
+def test_steps_without_noise_are_clipped_all_the_same() -> None:
+    tuning = script("benchmarks", "tuning")
+    given = argparse.Namespace(
+        without_privacy=False,
+        no_noise=True,
+        experts=300,
+        sampling_rate=0.05,
+        steps=10,
+        transitions=1,
+        normalised=False,
+        clip_norms=[0.1, 10.0],
+        rates=[1e-3],
+    )
+    for trial in tuning.trials(given, 300):
+        assert trial.epsilon is None
+        noise = trial.step.noise_multiplier * trial.step.clip_norm / trial.step.expected_batch
+        assert noise < 1e-7  # in units of a gradient of which an expert has clip_norm
+    assert [trial.step.clip_norm for trial in tuning.trials(given, 300)] == [0.1, 10.0]

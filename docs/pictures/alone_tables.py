@@ -15,6 +15,7 @@ def times() -> dict[str, tuple[int, int]]:
     return {job: (int(second), ended[job]) for second, state, job in lines if state == "running"}
 
 
-def hiv() -> str:
+def from_nothing() -> str:
+    """When each stage of HIV began and ended, with no other world beside it."""
     rows = [[job, str(begun), str(ended)] for job, (begun, ended) in times().items()]
     return table(["alone on one H200", "began after, seconds", "ended after, seconds"], rows)

@@ -133,7 +133,7 @@ SECTIONS: Sections = {
     "grid": grid_tables.grid,
     "low epsilon": grid_tables.split,
     "seconds": paper_tables.seconds,
-    "alone": alone_tables.hiv,
+    "alone": alone_tables.from_nothing,
     "choices": tuning_tables.choices,
     "units": tuning_tables.units,
     "chosen settings": tuning_tables.chosen_settings,

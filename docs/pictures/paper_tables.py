@@ -227,7 +227,7 @@ def ablation() -> str:
         rows = [
             [
                 f"{m['name']}, ε = {m['epsilon']:g}",
-                *(_in_the_way(way, facts, m, bound) for way, facts in run.items()),
+                *(_ablated(way, facts, m, bound) for way, facts in run.items()),
                 _in_the_paper(one, m),
             ]
             for m in one["methods"] + one["infeasible"]
@@ -239,7 +239,7 @@ def ablation() -> str:
     return "\n\n".join(parts)
 
 
-def _in_the_way(way: str, facts: Facts, method: Facts, bound: Any) -> str:
+def _ablated(way: str, facts: Facts, method: Facts, bound: Any) -> str:
     """A setting run in a way; nothing for our own methods with plain steps, which have Adam."""
     for one in facts["methods"] + facts["infeasible"]:
         if (one["name"], one["epsilon"]) == (method["name"], method["epsilon"]):

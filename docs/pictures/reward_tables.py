@@ -1,18 +1,20 @@
 """LunarLander with its rewards scaled otherwise: its comparison, and what noise costs BCQ."""
 
+from itertools import product
 from typing import Any, Final
 
 import paper_tables
 import tuning_tables
 from rendering import table
 
-from quorum_rl.experiments.paper.columns import AVERAGED, NON_PRIVATE
+from quorum_rl.experiments.paper.columns import AVERAGED, NON_PRIVATE, ONE_EACH
 from quorum_rl.fit import FitSettings
 
 USUAL: Final = "0.1"
 SCALES: Final = {USUAL: "", "0.2": "-rewards-0.2", "0.3": "-rewards-0.3"}
 WORLD: Final = "LunarLander"
 EPSILONS: Final = (1.0, 2.5, 5.0, 7.5, 10.0)
+NONE_TO_MUCH: Final = (None, 50.0, 5.0, 1.0)  # ε, where there is noise
 
 
 def scores(learner: str, scale: str, name: str, epsilon: float | None = None) -> Any:
@@ -23,20 +25,16 @@ def scores(learner: str, scale: str, name: str, epsilon: float | None = None) ->
 
 
 def at_full_scale() -> str:
-    """Averaged private steps, all as fractions of one bound: that of the world's units."""
+    """Private steps, all as fractions of one bound: that of the world's units."""
     rows = []
-    for learner in ("cql", "bcq"):
+    for learner, name, scale in product(("cql", "bcq"), (AVERAGED, ONE_EACH), SCALES):
         bound = scores(learner, USUAL, NON_PRIVATE)
-        for scale in SCALES:
-            methods = [scores(learner, scale, AVERAGED, epsilon) for epsilon in EPSILONS]
-            each = [*methods, scores(learner, scale, NON_PRIVATE)]
-            cells = [paper_tables.fraction(one, bound) for one in each]
-            rows.append([f"{learner.upper()}, {scale}", *cells])
-    head = ["LunarLander, reward scale", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
-    return table([*head, "without privacy"], rows)
-
-
-QUIET: Final = (None, 50.0, 5.0, 1.0)  # no noise, and ε
+        methods = [scores(learner, scale, name, epsilon) for epsilon in EPSILONS]
+        cells = [paper_tables.fraction(one, bound) for one in methods]
+        rest = paper_tables.fraction(scores(learner, scale, NON_PRIVATE), bound)
+        rows.append([f"{learner.upper()}, {name}", scale, *cells, rest])
+    head = ["LunarLander", "reward scale", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
+    return table([*head, "without privacy"], rows, words=2)
 
 
 def earned_by_bcq() -> dict[str, dict[float | None, list[float]]]:
@@ -46,8 +44,8 @@ def earned_by_bcq() -> dict[str, dict[float | None, list[float]]]:
     looked_at = [row for row in tuning_tables.measured() if row["round"] == tuning_tables.NOISE]
     scales = {row["options"]["reward_scale"] for row in looked_at}
     for row in usual + looked_at:
-        scale, at = row["options"]["reward_scale"], row["transitions"]
-        if (row["learner"], at) == ("bcq", 16) and scale in scales:
+        scale, transitions = row["options"]["reward_scale"], row["transitions"]
+        if (row["learner"], transitions) == ("bcq", 16) and scale in scales:
             by_epsilon = found.setdefault(_said(row), {})
             assert row["epsilon"] not in by_epsilon, f"two runs are called {_said(row)}"
             by_epsilon[row["epsilon"]] = row["returns"]
@@ -68,8 +66,12 @@ def _said(row: tuning_tables.Row) -> str:
 def noise() -> str:
     """What BCQ earns with less noise, and what makes no difference."""
     rows = [
-        [said, *(tuning_tables.by_seed(got[e]) if e in got else "" for e in QUIET)]
+        [said, *(tuning_tables.by_seed(got[e]) if e in got else "" for e in NONE_TO_MUCH)]
         for said, got in sorted(earned_by_bcq().items())
     ]
-    head = ["LunarLander, BCQ, return (by seed)", "no noise", *(f"ε = {e:g}" for e in QUIET[1:])]
+    head = [
+        "LunarLander, BCQ, return (by seed)",
+        "no noise",
+        *(f"ε = {e:g}" for e in NONE_TO_MUCH[1:]),
+    ]
     return table(head, rows)
