@@ -329,6 +329,11 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         parser.error(f"--at-once is {given.at_once}: give at least 1")
     if not given.minutes > 0:
         parser.error(f"--minutes is {given.minutes:g}: give more than 0")
+    for name in ("folder", "results"):
+        path = Path(getattr(given, name))
+        there = next((one for one in (path, *path.parents) if one.exists()), path)
+        if there.exists() and not there.is_dir():
+            parser.error(f"--{name}: {there} is a file: give a folder")
     return parser, given
 
 

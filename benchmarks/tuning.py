@@ -16,6 +16,7 @@ All runs that differ in ε, rate, clip norm and seed are one program.
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
@@ -171,12 +172,32 @@ def options(text: str) -> dict[str, Any]:
         found = json.loads(text).items()
     except (ValueError, AttributeError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object") from error
-    return {key: tuple(one) if isinstance(one, list) else one for key, one in found}
+    made = {key: tuple(one) if isinstance(one, list) else one for key, one in found}
+    for key, one in made.items():
+        if not all(
+            isinstance(each, int | float) for each in (one if type(one) is tuple else [one])
+        ):
+            raise argparse.ArgumentTypeError(f"{key} is {one!r}: give a number, or a list of them")
+    return made
+
+
+def positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
+    return number
+
+
+def at_most_one(text: str) -> float:
+    number = positive(text)
+    if number > 1:
+        raise argparse.ArgumentTypeError(f"{text} is more than 1")
+    return number
 
 
 def rate(text: str) -> float | str:
     """A number, or the rule's."""
-    return text if text == RULE else float(text)
+    return text if text == RULE else positive(text)
 
 
 def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -190,14 +211,14 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--options", type=options, default={}, help="the learner's, as JSON")
     parser.add_argument("--hidden", type=int, nargs="+", default=list(defaults.HIDDEN_SIZES))
     parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
-    parser.add_argument("--sampling-rate", type=float, default=FitSettings.sampling_rate)
+    parser.add_argument("--sampling-rate", type=at_most_one, default=FitSettings.sampling_rate)
     parser.add_argument("--normalised", action="store_true")
     parser.add_argument("--optimiser", choices=get_args(Optimiser), default=FitSettings.optimiser)
     parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
     parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
-    parser.add_argument("--epsilons", type=float, nargs="+", help="otherwise 1 and 5")
+    parser.add_argument("--epsilons", type=positive, nargs="+", help="otherwise 1 and 5")
     parser.add_argument("--rates", nargs="+", type=rate, default=[RULE], help=f"numbers, or {RULE}")
-    parser.add_argument("--clip-norms", type=float, nargs="+", default=[FitSettings.clip_norm])
+    parser.add_argument("--clip-norms", type=positive, nargs="+", default=[FitSettings.clip_norm])
     less = parser.add_mutually_exclusive_group()
     less.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
     less.add_argument(
@@ -216,6 +237,10 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     if RULE in given.rates and given.optimiser != FitSettings.optimiser:
         parser.error(f"the rule is for {FitSettings.optimiser}: give --rates with --optimiser")
     given.epsilons = given.epsilons or [1.0, 5.0]
+    if given.experts is not None and given.experts < 2:
+        parser.error(f"--experts is {given.experts}: give at least 2")
+    if not 0 <= given.averaging < 1:
+        parser.error(f"--averaging is {given.averaging:g}: give a decay from 0 to below 1")
     counted = ("cut", "keep", "trajectories", "transitions", "steps", "seeds", "episodes")
     check_counts(parser, given, *counted)
     if given.out is not None:

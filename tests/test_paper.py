@@ -144,6 +144,7 @@ def test_a_published_setting_of_a_release_alone_has_the_papers_split_and_no_priv
 ) -> None:
     plan, split = planned(setting), published_split(setting)
     assert plan.release is not None
+    assert "whose claim does not hold" in plan.notes[0]
     assert plan.release.event.threshold == pytest.approx(published_release(setting).threshold)
     assert plan.release.epsilon == pytest.approx(split.release_epsilon)
     assert plan.release.delta == pytest.approx(split.release_delta)
@@ -215,11 +216,12 @@ def in_a_folder(population: Population, home: Path, **origin: Any) -> None:
 @pytest.mark.parametrize(
     ("stage", "origin", "said"),
     [
+        ("demonstrations", {"experts": 6}, "have experts = 6, and those of --preset paper"),
         ("demonstrations", {"seed": 2}, "have seed = 2, and those of --preset paper --expert-seed"),
         ("demonstrations", {"world": "Acrobot"}, "have world = Acrobot, and"),
         ("demonstrations", {"hidden": [64, 64]}, "in CartPole have [512, 256, 64]: say whose"),
         ("counts", {"total_steps": 5}, "have total_steps = 5, and"),
-        ("counts", {}, "takes 1000 or 2000 of the experts, and there are 6: train more"),
+        ("counts", {}, "takes 1000 or 2000 of the experts, and there are 6: --preset paper has"),
     ],
 )
 def test_results_are_not_of_other_experts_than_they_say(
@@ -249,7 +251,8 @@ def test_a_log_of_another_world_is_named(
     (tmp_path / "file").touch()
     for results, said in (
         ("results", "is a log of CartPole, and not of Acrobot: run --stage demonstrations"),
-        ("file", "cannot be made a folder (File exists): choose another"),
+        ("file", "file' is a file, and is to be a folder: choose another"),
+        ("file/in", "file' is a file, and is to be a folder: choose another"),
     ):
         folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / results)]
         with pytest.raises(SystemExit) as stopped:
@@ -294,7 +297,20 @@ def test_a_result_is_not_lost_after_an_hour_of_training(
     assert stopped.value.code == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "has seeds = [0, 1, 2, 3, 4], and this run seeds = [0, 1, 2]" in said
-    assert not list((tmp_path / "work" / "cartpole").iterdir())
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("stage", ["experts", "comparison", "main"])
+def test_kernels_are_raced_for_the_training_of_experts_alone(
+    stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is asked must round as those did who acted, maybe in another process."""
+    raced = []
+    monkeypatch.setattr("quorum_rl.devices.prepare", lambda *, fast=False: raced.append(fast))
+    paper = Paper("Nowhere", stage=stage, folder=tmp_path, results=tmp_path)
+    with pytest.raises(QuorumError, match="Nowhere"):
+        paper.run()
+    assert raced == [stage == "experts"]
 
 
 def test_fewer_experts_are_compared_with_the_papers_release_at_the_largest_epsilon() -> None:
@@ -338,6 +354,19 @@ def test_a_wrong_number_is_refused_before_anything_is_written(
         (["--epsilons", "0"], "--epsilons has 0: give positive numbers"),
         (["--epsilons", "5", "nan"], "--epsilons has nan: give positive numbers"),
         (["--epsilons", "inf"], "--epsilons has inf: give positive numbers"),
+        (["--epsilons", "5", "5"], "--epsilons has 5.0 twice: give each once"),
+        (["--learners", "cql", "cql"], "--learners has cql twice: give each once"),
+        (["--reward-scale", "0"], "reward_scale is 0"),
+        (["--reward-scale", "nan"], "reward_scale is nan"),
+        (["--clip-norm", "-1"], "clip norm is -1"),
+        (["--averaging", "2"], "averaging is 2"),
+        (["--batch-size", "0"], "batch size is 0"),
+        (["--private-learning-rate", "-1"], "learning_rate is -1"),
+        (["--optimiser", "sgd"], "give a rate"),
+        (["--method", "dp-sgd"], "--method is dp-sgd, and quorum paper runs every method itself"),
+        (["--mode", "paper"], "--mode is paper, and quorum paper runs every method itself"),
+        (["--stage", "comparison"], "run --stage demonstrations"),
+        (["--stage", "counts"], "run --stage experts"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main(["paper", "CartPole", *words, *folders])

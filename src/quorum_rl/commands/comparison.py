@@ -27,3 +27,7 @@ def show_comparison(comparison: "Comparison") -> None:
     for method, reason in comparison.infeasible:
         made.add_row(method.name, f"{method.epsilon:g}", "infeasible", "", reason)
     console().print(made)
+    for outcome in comparison.outcomes:
+        if outcome.method.epsilon is not None and outcome.plan.notes:
+            what = f"{outcome.method.name} at {outcome.method.epsilon:g}"
+            console().print(f"{what}: {'; '.join(outcome.plan.notes)}")

@@ -136,6 +136,14 @@ def check_folder(folder: Path) -> None:
         ) from error
 
 
+def check_makeable(*folders: Path) -> None:
+    """Fail if one of these folders cannot be made, and make none."""
+    for folder in folders:
+        there = next((one for one in (folder, *folder.parents) if one.exists()), None)
+        if there is not None and not there.is_dir():
+            raise QuorumError(f"{str(there)!r} is a file, and is to be a folder: choose another.")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder that may be there, and fail if nothing can be written into it."""
     try:

@@ -1,6 +1,5 @@
 """`quorum paper`: the paper's evaluation at its scale, stage by stage."""
 
-import math
 import time
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -11,7 +10,13 @@ import tyro
 
 from quorum_rl.commands.comparison import show_comparison
 from quorum_rl.commands.fit import Settings
-from quorum_rl.commands.output import check_seed, console, make_folder, timed_bar
+from quorum_rl.commands.output import (
+    check_makeable,
+    console,
+    make_folder,
+    timed_bar,
+)
+from quorum_rl.commands.paper_checks import check_asked, check_numbers, their_epsilons
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
 
@@ -92,35 +97,39 @@ class Paper:
     settings: Settings = field(default_factory=Settings)
 
     def run(self) -> None:
-        check_seed(self.first_seed)
-        check_seed(self.expert_seed)
-        for name in ("learners", "epsilons"):
-            if not getattr(self, name):
-                raise QuorumError(f"--{name} is empty: give at least one, or leave it out.")
-        for name in ("seeds", "episodes", "bound_steps", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise QuorumError(f"--{name.replace('_', '-')} is {value}: give at least 1.")
+        check_asked(self)
         from quorum_rl.devices import prepare
 
-        prepare(fast=True)
-        from quorum_rl.envs import get_world
-
-        get_world(self.world)  # or one sentence that names those there are
-        for epsilon in self.epsilons:
-            if not 0 < epsilon < math.inf:
-                raise QuorumError(f"--epsilons has {epsilon:g}: give positive numbers.")
-        if self.stage in ("published", "grid"):
-            self._their_epsilons()  # likewise, before a folder is made
+        # Whoever is asked must round as those did who acted: no kernels are raced but in training.
+        prepare(fast=self.stage == "experts")
+        stages = MAIN_STAGES if self.stage == "main" else (self.stage,)
+        self._check_before_anything_is_made(stages)
         for folder in (self._home, self.results):
             make_folder(folder)
-        stages = MAIN_STAGES if self.stage == "main" else (self.stage,)
-        for stage in stages:
-            self._check_places(stage)
         for stage in stages:
             begun = time.monotonic()
             getattr(self, f"_{stage}")()
             console().print(f"{self.world}, {stage}: {time.monotonic() - begun:.0f} s")
+
+    def _check_before_anything_is_made(self, stages: tuple[str, ...]) -> None:
+        from quorum_rl.envs import get_world
+
+        world = get_world(self.world)  # or one sentence that names those there are
+        if self.stage in ("published", "grid"):
+            self._their_epsilons()
+        check_makeable(self._home, self.results)
+        for stage in stages:
+            self._check_places(stage)
+        if stages[0] in ("demonstrations", "counts"):
+            self._require(self._expert_file, "experts")
+        elif stages[0] != "experts":
+            self._require(self._log_file, "demonstrations")
+        if stages != ("demonstrations",):
+            check_numbers(self, world)
+
+    def _require(self, file: Path, stage: str) -> None:
+        if not file.exists():
+            raise QuorumError(f"{str(file)!r} is not there: run --stage {stage}.")
 
     def _check_places(self, stage: str) -> None:
         """Fail, as far as can be known before anything is done, if a result would be lost."""
@@ -135,6 +144,8 @@ class Paper:
             "bound_steps": self.bound_steps,
             "settings": asdict(self._ours),
         }
+        if stage in ("comparison", "counts"):
+            known["epsilons"] = list(self.epsilons)
         for part, learner in product(parts, self.learners):
             name = f"{learner}-{part}{self._other_than_usual}"
             self._result(name, **known).check_place(self.results)
@@ -162,23 +173,7 @@ class Paper:
         return Result(self.world, stage, chosen, self.commit)
 
     def _their_epsilons(self) -> tuple[float, ...]:
-        """At which ε the paper's settings, or its grid, are run: those of them that are asked for.
-
-        Raises:
-            QuorumError: for one at which there is nothing to run; all the usual ones are none.
-        """
-        from quorum_rl.experiments.paper import GRID_EPSILONS
-        from quorum_rl.privacy.published_settings import BEST_SETTINGS
-
-        best = sorted({one.epsilon for one in BEST_SETTINGS})
-        there = GRID_EPSILONS if self.stage == "grid" else tuple(best)
-        unknown = [one for one in self.epsilons if one not in there]
-        if unknown and self.epsilons != Paper.epsilons:
-            raise QuorumError(
-                f"--epsilons has {unknown[0]:g}, and --stage {self.stage} is run at "
-                f"{', '.join(f'{one:g}' for one in there)}: give some of those."
-            )
-        return tuple(one for one in there if one in self.epsilons)
+        return their_epsilons(self.stage, self.epsilons)
 
     @property
     def _other_than_usual(self) -> str:
@@ -243,8 +238,7 @@ class Paper:
         from quorum_rl.experiments.paper.population import check_origin
         from quorum_rl.experts import load_population
 
-        if not self._expert_file.exists():
-            raise QuorumError(f"{str(self._expert_file)!r} is not there: run --stage experts.")
+        self._require(self._expert_file, "experts")
         found = load_population(self._expert_file)
         check_origin(found, get_world(self.world), self.preset, self.expert_seed)
         return found
@@ -254,13 +248,17 @@ class Paper:
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.release import experts_who_acted
 
-        if not self._log_file.exists():
-            raise QuorumError(f"{str(self._log_file)!r} is not there: run --stage demonstrations.")
+        self._require(self._log_file, "demonstrations")
         population, log = self._population(), open_demonstrations(self._log_file)
         if log.declared.world != self.world:
             raise QuorumError(
                 f"{str(self._log_file)!r} is a log of {log.declared.world}, and not of "
                 f"{self.world}: run --stage demonstrations."
+            )
+        if log.declared.experts_identity not in (None, population.identity):
+            raise QuorumError(
+                f"{str(self._log_file)!r} is a log of other experts than those in the folder: run "
+                "--stage demonstrations."
             )
         return self._study_of(log, experts_who_acted(population, log))
 
@@ -287,7 +285,7 @@ class Paper:
         if not fewer:
             raise QuorumError(
                 f"--stage counts takes {' or '.join(map(str, COUNTS))} of the experts, and there "
-                f"are {len(everyone)}: train more."
+                f"are {len(everyone)}: --preset paper has more."
             )
         for count in fewer:
             some = some_of(everyone, count)

@@ -29,6 +29,7 @@ def check_origin(population: Population, world: AnyWorld, name: PresetName, seed
     expected = {
         "world": world.name,
         "seed": seed,
+        "experts": usual.plan.experts,  # public, as everything that is computed from it
         "total_steps": usual.plan.total_steps,
         "hidden": list(usual.recipe.hidden),
     }
