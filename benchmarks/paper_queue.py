@@ -23,6 +23,9 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from quorum_rl.commands.output import check_makeable
+from quorum_rl.errors import QuorumError
+
 WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")
 LEARNERS: Final = ("cql", "bcq")
 CLAIMED: Final = ("10", "7.5", "5")
@@ -329,11 +332,6 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         parser.error(f"--at-once is {given.at_once}: give at least 1")
     if not given.minutes > 0:
         parser.error(f"--minutes is {given.minutes:g}: give more than 0")
-    for name in ("folder", "results"):
-        path = Path(getattr(given, name))
-        there = next((one for one in (path, *path.parents) if one.exists()), path)
-        if there.exists() and not there.is_dir():
-            parser.error(f"--{name}: {there} is a file: give a folder")
     return parser, given
 
 
@@ -343,10 +341,11 @@ def main() -> None:
     shared = ("--results", given.results, "--expert-seed", "1", *commit)
     logs = given.logs or given.folder / "logs"
     try:
+        check_makeable(given.folder, Path(given.results), logs)
         jobs = asked_for(Evaluation(given.folder, shared).jobs(), given.only)
         if not given.list:
             logs.mkdir(parents=True, exist_ok=True)
-    except (ValueError, OSError) as error:
+    except (QuorumError, ValueError, OSError) as error:
         parser.error(str(error))
     if given.list:
         print("\n".join(job.name for job in jobs))

@@ -122,8 +122,8 @@ def test_a_job_that_is_asked_for_brings_what_it_reads_unless_that_is_there(
         (["--minutes", "nan"], "--minutes is nan: give more than 0"),
         (["--only", "nosuch"], "--only has 'nosuch', and no job has that in its name"),
         (["--only"], "expected at least one argument"),
-        (["--list", "--folder", __file__], "test_paper_queue.py is a file: give a folder"),
-        (["--results", f"{__file__}/in"], "test_paper_queue.py is a file: give a folder"),
+        (["--list", "--folder", __file__], "test_paper_queue.py' is a file, and is to be a folder"),
+        (["--results", f"{__file__}/in"], "test_paper_queue.py' is a file, and is to be a folder"),
     ],
 )
 def test_bad_input_gets_one_sentence(

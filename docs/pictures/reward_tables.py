@@ -7,13 +7,12 @@ import paper_tables
 import tuning_tables
 from rendering import table
 
-from quorum_rl.experiments.paper.columns import AVERAGED, NON_PRIVATE, ONE_EACH
+from quorum_rl.experiments.paper.columns import AVERAGED, EPSILONS, NON_PRIVATE, ONE_EACH
 from quorum_rl.fit import FitSettings
 
 USUAL: Final = "0.1"
 SCALES: Final = {USUAL: "", "0.2": "-rewards-0.2", "0.3": "-rewards-0.3"}
 WORLD: Final = "LunarLander"
-EPSILONS: Final = (1.0, 2.5, 5.0, 7.5, 10.0)
 NONE_TO_MUCH: Final = (None, 50.0, 5.0, 1.0)  # ε, where there is noise
 
 
