@@ -261,6 +261,21 @@ def test_a_log_of_another_world_is_named(
         assert said in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_log_of_other_experts_is_named(
+    population: Population, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "work" / "cartpole"
+    in_a_folder(replace(population, identity="others"), home)
+    log, _ = collect(smoothed(population, 0.1), get_world("CartPole"), trajectories=1, seed=0)
+    save_demonstrations(log, home / "demonstrations.arrow")
+    folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    with pytest.raises(SystemExit) as stopped:
+        main(["paper", "CartPole", "--stage", "comparison", *folders])
+    assert stopped.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is a log of other experts than those in the folder: run --stage demonstrations" in said
+
+
 def test_a_result_that_was_made_in_another_way_is_not_replaced(tmp_path: Path) -> None:
     first = Result("CartPole", "cql-comparison", {"seeds": [0, 1], "episodes": 100})
     first.check_place(tmp_path)  # nothing is there
