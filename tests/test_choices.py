@@ -66,18 +66,13 @@ def test_runs_that_see_other_observations_are_compared_for_that_alone() -> None:
                 assert (ours["observations"], ours["weight_decay"]) == ("raw", 0)
 
 
-def better(ones: list[float], others: list[float]) -> bool:
-    """Whether seed by seed these earn more than those."""
-    return all(one > other for one, other in zip(ones, others, strict=True))
-
-
 @pytest.mark.usefixtures("page")
 def test_units_raised_returns_in_every_setting_and_at_every_seed() -> None:
     tables = importlib.import_module("tuning_tables")
     both = tables.pairs(tables.UNITS, "raw")
     assert len({(ours["world"], ours["learner"], ours["epsilon"]) for _, ours in both}) == 5
     for raw, ours in both:
-        assert better(ours["returns"], raw["returns"])
+        assert all(one > other for one, other in zip(ours["returns"], raw["returns"], strict=True))
 
 
 @pytest.mark.usefixtures("page")

@@ -13,6 +13,7 @@ import pytest
 from quorum_rl.cli import main
 from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.paper import Paper
+from quorum_rl.commands.paper_checks import check_numbers
 from quorum_rl.envs import get_world
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.errors import QuorumError
@@ -388,6 +389,15 @@ def test_a_wrong_number_is_refused_before_anything_is_written(
         assert stopped.value.code == 2
         assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_comparison_would_call_infeasible_is_not_refused_before_it() -> None:
+    """Here: less noise than the budget allows."""
+    world, asked = get_world("CartPole"), Settings(noise_multiplier=0.1, private_steps=8000)
+    paper = Paper("CartPole", settings=asked)
+    check_numbers(paper, world)
+    with pytest.raises(QuorumError, match="sampling"):
+        check_numbers(replace(paper, settings=replace(asked, sampling_rate=2.0)), world)
 
 
 def test_a_result_of_other_numbers_does_not_replace_the_usual_one() -> None:

@@ -163,8 +163,9 @@ def test_steps_without_noise_are_clipped_all_the_same() -> None:
         clip_norms=[0.1, 10.0],
         rates=[1e-3],
     )
-    for trial in tuning.trials(given, 300):
+    made = tuning.trials(given, 300)
+    for trial in made:
         assert trial.epsilon is None
         noise = trial.step.noise_multiplier * trial.step.clip_norm / trial.step.expected_batch
         assert noise < 1e-7  # in units of a gradient of which an expert has clip_norm
-    assert [trial.step.clip_norm for trial in tuning.trials(given, 300)] == [0.1, 10.0]
+    assert [trial.step.clip_norm for trial in made] == [0.1, 10.0]

@@ -39,8 +39,9 @@ def at_full_scale() -> str:
 def earned_by_bcq() -> dict[str, dict[float | None, list[float]]]:
     """Returns by seed of every setting with the mean of 16 transitions, and ε."""
     found: dict[str, dict[float | None, list[float]]] = {}
-    usual = [row for row in tuning_tables.measured() if row["round"] == "rewards, seed 7"]
-    looked_at = [row for row in tuning_tables.measured() if row["round"] == tuning_tables.NOISE]
+    every = tuning_tables.measured()
+    usual = [row for row in every if row["round"] == "rewards, seed 7"]
+    looked_at = [row for row in every if row["round"] == tuning_tables.NOISE]
     scales = {row["options"]["reward_scale"] for row in looked_at}
     for row in usual + looked_at:
         scale, transitions = row["options"]["reward_scale"], row["transitions"]

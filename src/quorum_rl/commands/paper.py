@@ -10,12 +10,7 @@ import tyro
 
 from quorum_rl.commands.comparison import show_comparison
 from quorum_rl.commands.fit import Settings
-from quorum_rl.commands.output import (
-    check_makeable,
-    console,
-    make_folder,
-    timed_bar,
-)
+from quorum_rl.commands.output import check_makeable, console, make_folder, timed_bar
 from quorum_rl.commands.paper_checks import check_asked, check_numbers, their_epsilons
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.settings import FitSettings
@@ -173,7 +168,7 @@ class Paper:
         return Result(self.world, stage, chosen, self.commit)
 
     def _their_epsilons(self) -> tuple[float, ...]:
-        return their_epsilons(self.stage, self.epsilons)
+        return their_epsilons(self.stage, self.epsilons, usual=Paper.epsilons)
 
     @property
     def _other_than_usual(self) -> str:
@@ -205,7 +200,7 @@ class Paper:
             preset=self.preset,
             candidates=3 if self.preset == "paper" else None,
             seed=self.expert_seed,
-            fast=True,
+            fast=self.stage == "experts",  # as `run` has prepared this process
             overwrite=True,
         ).run()
 

@@ -1,12 +1,13 @@
 """What `quorum paper` can refuse before an hour of work, and before anything is written."""
 
 import math
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from quorum_rl.commands.fit import Settings
 from quorum_rl.commands.output import check_seed
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, TooLittleBudgetError
 from quorum_rl.fit.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -65,26 +66,29 @@ def check_numbers(paper: "Paper", world: "AnyWorld") -> None:
     private = replace(FitSettings(**asdict(paper.settings)), method="dp-sgd")
     for name in paper.learners:
         learner = learner_of(declared, name, reward_scale=paper.reward_scale, raw=paper.raw)
-        plan = plan_fit(
-            declared, learner, epsilon=max(paper.epsilons), delta=1 / experts, settings=private
-        )
-        plan.new_run((0, 0), (0, 0), 1)  # or its rates are refused
-        plan.recipe.update()  # or its other numbers
+        with suppress(TooLittleBudgetError):  # which a comparison calls infeasible
+            plan = plan_fit(
+                declared, learner, epsilon=max(paper.epsilons), delta=1 / experts, settings=private
+            )
+            plan.new_run((0, 0), (0, 0), 1)  # or its rates are refused
+            plan.recipe.update()  # or its other numbers
 
 
-def their_epsilons(stage: str, epsilons: tuple[float, ...]) -> tuple[float, ...]:
+def their_epsilons(
+    stage: str, epsilons: tuple[float, ...], *, usual: tuple[float, ...]
+) -> tuple[float, ...]:
     """At which ε the paper's settings, or its grid, are run: those of them that are asked for.
 
     Raises:
         QuorumError: for one at which there is nothing to run; all the usual ones are none.
     """
-    from quorum_rl.experiments.paper import EPSILONS, GRID_EPSILONS
+    from quorum_rl.experiments.paper import GRID_EPSILONS
     from quorum_rl.privacy.published_settings import BEST_SETTINGS
 
     best = sorted({one.epsilon for one in BEST_SETTINGS})
     there = GRID_EPSILONS if stage == "grid" else tuple(best)
     unknown = [one for one in epsilons if one not in there]
-    if unknown and epsilons != EPSILONS:
+    if unknown and epsilons != usual:
         raise QuorumError(
             f"--epsilons has {unknown[0]:g}, and --stage {stage} is run at "
             f"{', '.join(f'{one:g}' for one in there)}: give some of those."

@@ -25,9 +25,9 @@ from quorum_rl.training.schedule import steps_at_share
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 PAPER_DELTA_SHARE: Final = 0.9
+NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
 # Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 1.7 times the largest
 # gradient in the mean of all steps, these still teach something.
-NOT_AS_CLAIMED = "mode paper: the published accounting, whose claim does not hold"
 MOST_NOISE: Final = 2.2  # times the largest gradient, beyond which private steps do not pay
 
 
