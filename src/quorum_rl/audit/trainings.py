@@ -17,6 +17,7 @@ from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.learners import Cql
 from quorum_rl.privacy import total_epsilon
+from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Run
@@ -61,8 +62,8 @@ class TrainingCase:
                 clip_norm=1.0,
                 noise_multiplier=self.noise_multiplier,
                 expected_batch=1.0,
-                micro_batch=8,
-                transitions_per_expert=1,
+                chunk=8,
+                contribution=Gradient(transitions=1),
             ),
             private_steps=self.private_steps,
             plain_steps=self.plain_steps,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 import tyro
 
@@ -15,6 +15,7 @@ from quorum_rl.commands.learner_flags import LearnerFlags
 from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.settings import FitSettings
+from quorum_rl.training.recipe import Optimiser
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
@@ -23,23 +24,26 @@ if TYPE_CHECKING:
     from quorum_rl.logs import Demonstrations
 
 SETTINGS_IN_WORDS: Final = {
-    "method": "Release what can be released and train on the rest with noise; noise everywhere; "
-    "or none, which needs --diagnostics-not-private.",
+    "method": "Noisy sums of what experts learn by themselves; of last layers; of gradients; a "
+    "release first, the paper's method; or no noise, which needs --diagnostics-not-private.",
     "mode": "Our analysis, or the published one, which is for reproduction only.",
     "release_share": "The release's part of epsilon.",
     "private_share": "The private steps' part of all steps.",
-    "private_steps": "How many steps have noise; None for as many as --noise-multiplier allows.",
+    "private_steps": "How many steps have noise.",
     "noise_multiplier": "The noise of a private step; calibrated unless given.",
-    "transitions_per_expert": "Transitions in an expert's mean gradient, which is clipped once.",
+    "local_steps": "Steps that an expert takes by itself in a private step.",
+    "local_rate": "The learning rate of an expert by itself.",
+    "transitions_per_expert": "Transitions of an expert in a gradient or a step of its own.",
     "sampling_rate": "How likely an expert takes part in a private step.",
-    "clip_norm": "What an expert's gradient is clipped to.",
-    "normalised": "Scale every expert's gradient to the clip norm, small ones too.",
+    "clip_norm": "What an expert's contribution is clipped to.",
+    "normalised": "Scale every expert's contribution to the clip norm, small ones too.",
     "learning_rate": "Of steps without noise.",
     "private_learning_rate": "Of private steps; chosen for their noise unless given.",
     "falling_rates": "Let both learning rates fall to zero over the training.",
     "batch_size": "Released transitions in a step without noise.",
-    "optimiser": "How gradients become steps.",
-    "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last.",
+    "optimiser": "How sums become steps: sgd, momentum or adam.",
+    "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last, "
+    "1 for the mean of the last half.",
     "release_only_steps": "Steps without noise, where no step is private.",
     "least_released": "Where fewer released transitions are expected, every step is private.",
     "least_reached": "Where prefixes reach less of the horizon than this, every step is private.",
@@ -48,6 +52,7 @@ SETTINGS_IN_WORDS: Final = {
     "prefix_cap": "The most steps of a trajectory that may come out; the horizon unless given.",
     "agreement": "Of the experts who agree up to a step, the share expected to agree at the next.",
     "pool_limit": "The most trajectories per expert that the release may reserve.",
+    "allow_noise": "Train although the plan says that it would be on noise.",
 }
 
 
@@ -59,7 +64,10 @@ def _unchecked_settings() -> Any:
         [
             (
                 one.name,
-                Annotated[hints[one.name], tyro.conf.arg(help=SETTINGS_IN_WORDS.get(one.name, ""))],
+                Annotated[
+                    _flag_type(hints[one.name]),
+                    tyro.conf.arg(help=SETTINGS_IN_WORDS.get(one.name, "")),
+                ],
                 field(default=one.default),
             )
             for one in fields(FitSettings)
@@ -67,6 +75,11 @@ def _unchecked_settings() -> Any:
         frozen=True,
         kw_only=True,
     )
+
+
+def _flag_type(hint: Any) -> Any:
+    """What a command line can say: an optimiser by name."""
+    return str | None if Optimiser in get_args(hint) else hint
 
 
 Settings: Any = _unchecked_settings()
@@ -189,10 +202,10 @@ class _Training(LearnerFlags, ABC):
 class Fit(_Training):
     """Learn one policy that may be published, at a cost of at most epsilon at delta.
 
-    Releases what a quorum of the experts agrees on, then trains on it without noise and on the rest
-    with noise. Prints its plan before it spends. Ctrl-C stops after the steps under way; the same
-    command goes on from there, with the same noise and without paying again. Uses all devices; for
-    several processes see docs/scale.md.
+    Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
+    plan before it spends, and refuses one that would be noise. Ctrl-C stops after the steps under
+    way; the same command goes on from there, with the same noise and without paying again. Uses all
+    devices; for several processes see docs/scale.md.
 
     Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
     --minimum-experts 299 --folder runs/cartpole --accept one-expert-each

@@ -8,10 +8,10 @@ from typing import Any, Literal
 class LearnerFlags:
     """Who learns, with which networks, from numbers of which size."""
 
-    learner: Literal["cql", "bcq", "bc", "double-dqn"] = "cql"
-    """How to learn from transitions."""
+    learner: Literal["auto", "bc", "cql", "bcq", "double-dqn"] = "auto"
+    """How to learn from transitions; auto imitates (bc), but in the paper's own methods (cql)."""
     hidden: tuple[int, ...] | None = None
-    """Sizes of the policy's hidden layers."""
+    """Sizes of the policy's hidden layers; chosen for the noise unless given."""
     reward_scale: float | None = None
     """What rewards are multiplied by, where not by a world's units; choose it from what is public,
     never from the logs."""

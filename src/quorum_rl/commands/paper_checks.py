@@ -71,7 +71,7 @@ def check_numbers(paper: "Paper", world: "AnyWorld") -> None:
                 declared, learner, epsilon=max(paper.epsilons), delta=1 / experts, settings=private
             )
             plan.new_run((0, 0), (0, 0), 1)  # or its rates are refused
-            plan.recipe.update()  # or its other numbers
+            _ = plan.recipe  # or its other numbers
 
 
 def their_epsilons(

@@ -15,7 +15,7 @@ from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experiments.study import Progress, Study
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings
-from quorum_rl.learners import Learner
+from quorum_rl.learners import Learner, learner_to_json
 from quorum_rl.learners.learner import DenseLearner
 from quorum_rl.logs import Demonstrations
 
@@ -102,7 +102,7 @@ class Comparison:
     def _facts_of(self, outcome: Outcome) -> dict[str, Any]:
         summary, method, plan = outcome.summary, outcome.method, outcome.plan
         private = plan.private
-        usual = asdict(FitSettings())
+        usual = FitSettings().to_json()
         return {
             "name": method.name,
             "epsilon": method.epsilon,
@@ -118,10 +118,10 @@ class Comparison:
             "plain_steps": plan.plain_steps,
             "noise_multiplier": None if private is None else private.noise_multiplier,
             "private_learning_rate": None if private is None else plan.private_learning_rate,
-            "learner": repr(plan.learner),
+            "learner": learner_to_json(plan.learner),
             "settings": {
                 name: value
-                for name, value in asdict(method.settings).items()
+                for name, value in method.settings.to_json().items()
                 if value != usual[name]
             },
             "note": "; ".join(plan.notes),

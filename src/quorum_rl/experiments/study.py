@@ -24,15 +24,14 @@ from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol
 from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.fit.driver import Keys, Steps, fresh, runs_of, steps_of, train_runs
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release
 from quorum_rl.training.expert_data import ExpertData, expert_data
-from quorum_rl.training.loop import STEPS_AT_ONCE, Standing, begin, result_of, train
-from quorum_rl.training.recipe import Run
-from quorum_rl.training.schedule import Kind, Schedule, shuffled_schedule
-from quorum_rl.types import Released, Transition
+from quorum_rl.training.loop import STEPS_AT_ONCE, Standing, result_of
+from quorum_rl.types import Released
 
 EVALUATION_SEED: Final = 0
 SCHEDULE_SEED: Final = 0
@@ -142,9 +141,9 @@ class Study:
         """The parameters of all runs of a group, whenever they are to be evaluated."""
         shared = plans[group[0]]
         kept: list[Any] = []
-        mine = [plans[number] for number in group]
-        schedule = self._schedule(mine)
-        wanted = list(_protocol(shared).steps(len(schedule)))
+        mine = [plans[number] for number in group for _ in self.seeds]
+        steps = self._steps(shared, [plans[number] for number in group])
+        wanted = list(_protocol(shared).steps(len(steps.schedule)))
 
         def after_chunk(standing: Standing, done: int) -> None:
             tell(done)
@@ -152,55 +151,31 @@ class Study:
                 wanted.pop(0)
                 kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
 
-        plain, parts = self._plain(mine)
-        runs = [
-            plans[number].new_run(
-                jax_key_data(self.entropy_of(number, seed), "noise"),
-                jax_key_data(self.entropy_of(number, seed), "public"),
-                len(schedule),
-                parts[place * len(self.seeds) + seed_place],
-            )
-            for place, number in enumerate(group)
-            for seed_place, seed in enumerate(self.seeds)
-        ]
-        stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+        entropies = [self.entropy_of(number, seed) for number in group for seed in self.seeds]
+        words = (np.stack([jax_key_data(one, name) for one in entropies]) for name in Keys._fields)
+        runs = runs_of(mine, Keys(*words), steps)
         spaces = self.world.spaces
-        train(
-            shared.recipe,
-            stacked,
-            begin(shared.recipe, stacked, spaces.observation_size, spaces.action_count),
-            schedule,
-            private=self._private(shared),
-            plain=plain,
-            after_chunk=after_chunk,
-            steps_at_once=LONG_CHUNK if len(schedule) >= LONG_TRAINING else STEPS_AT_ONCE,
+        train_runs(
+            shared,
+            runs,
+            steps,
+            fresh(shared, runs, (spaces.observation_size, spaces.action_count)),
+            self._private(shared),
+            after_chunk,
+            LONG_CHUNK if len(steps.schedule) >= LONG_TRAINING else STEPS_AT_ONCE,
         )
         return kept
 
-    def _schedule(self, plans: list[FitPlan]) -> Schedule:
-        """The steps of a group; as in a fit only private ones where nothing was released."""
-        private, plain = plans[0].private_steps, plans[0].plain_steps
-        sizes = [size for plan in plans for size in self.released_by(plan)]
-        if sizes and not any(sizes):
-            return shuffled_schedule(private, 0, SCHEDULE_SEED)
-        whole = shuffled_schedule(private, plain, SCHEDULE_SEED)
-        if all(sizes):
-            return whole
-        without = np.where(whole == Kind.PLAIN, np.int8(Kind.NOTHING), whole)
-        return np.stack([whole if size else without for size in sizes], axis=1)
-
-    def _plain(self, plans: list[FitPlan]) -> tuple[Transition | None, list[tuple[int, int]]]:
-        """What steps without noise learn from, and which part of it is each training's own."""
-        everything = [(0, 0)] * (len(plans) * len(self.seeds))
-        if plans[0].settings.method == "non-private":
-            return self._whole(0).transitions, everything
-        if plans[0].release is None:
-            return None, everything
-        made: list[Released] = []
+    def _steps(self, shared: FitPlan, plans: list[FitPlan]) -> Steps:
+        """The steps of a group."""
+        released: list[Released] = []
         for plan in plans:
-            assert plan.release is not None  # as the first has one
-            made += self._released(plan.release, plan.delta)
-        return joined(made)
+            if plan.release is not None:
+                released += self._released(plan.release, plan.delta)
+        free = shared.settings.method == "non-private"
+        everything = self._whole(0).transitions if free else None
+        runs = len(plans) * len(self.seeds)
+        return steps_of(shared, runs, SCHEDULE_SEED, released, everything)
 
     def _private(self, plan: FitPlan) -> ExpertData | None:
         """What private steps learn from: what no release may touch."""
@@ -258,27 +233,10 @@ def togetherness(plan: FitPlan) -> Hashable:
     return plan.recipe, plan.private_steps, plan.plain_steps, free, pool if plan.private else -1
 
 
-def joined(parts: Sequence[Released]) -> tuple[Transition, list[tuple[int, int]]]:
-    """All released transitions in a row, and where those of each release begin and end.
-
-    Behind them zeros, up to a power of two: a program for so many is soon needed again.
-    """
-    sizes = np.array([int(part.offsets[-1]) for part in parts])
-    after = np.cumsum(sizes)
-    room = 1 << int(after[-1] - 1).bit_length() if after[-1] else 0
-    columns = zip(*(part.transitions for part in parts), strict=True)
-    whole = Transition(*(_longer(jnp.asarray(np.concatenate(list(one))), room) for one in columns))
-    return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
-
-
 def with_room(data: ExpertData, count: int) -> ExpertData:
     """The same experts with zeros behind, up to `count` transitions: fewer are the same program."""
-    longer = jax.tree.map(lambda leaf: _longer(leaf, count), data.transitions)
+    longer = jax.tree.map(lambda leaf: longer(leaf, count), data.transitions)
     return replace(data, transitions=longer)
-
-
-def _longer(leaf: jax.Array, count: int) -> jax.Array:
-    return jnp.pad(leaf, [(0, count - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
 
 
 @contextmanager

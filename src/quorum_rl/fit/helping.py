@@ -13,23 +13,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-import jax
 import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.fit.driver import Keys, Steps, fresh, runs_of, train_runs
 from quorum_rl.fit.options import FitOptions, planned, said_by_all
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.logs.demonstrations import Episodes
 from quorum_rl.processes import Named, all_say, alone, from_the_first, is_first
 from quorum_rl.release.helping import count_as_told
-from quorum_rl.training.loop import begin, train
-from quorum_rl.training.schedule import Schedule
 from quorum_rl.training.spread import spread_data
 from quorum_rl.types import Transition
 
-NO_KEY = [0, 0]  # in the place of the first one's, which comes with the training
+NO_KEY = np.zeros(
+    (1, 2), np.uint32
+)  # in the place of the first one's, which comes with the training
 
 
 def check_first(does: str, otherwise: str) -> None:
@@ -64,16 +64,14 @@ def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
         from_the_first({})
 
 
-def let_others_train(
-    remaining: Demonstrations, schedule: Schedule, plain: Transition | None
-) -> None:
+def let_others_train(remaining: Demonstrations, steps: Steps) -> None:
     """Have the other processes, if there are any, take part in a training that begins now."""
     if alone():
         return
-    told: Named = {"schedule": schedule}
+    told: Named = {"schedule": steps.schedule}
     told |= {f"episodes {name}": leaf for name, leaf in remaining.episodes._asdict().items()}
-    if plain is not None:
-        told |= {f"plain {name}": np.asarray(leaf) for name, leaf in plain._asdict().items()}
+    if steps.plain is not None:
+        told |= {f"plain {name}": np.asarray(leaf) for name, leaf in steps.plain._asdict().items()}
     from_the_first(told)
 
 
@@ -121,17 +119,12 @@ def _train_as_told(plan: FitPlan, demonstrations: Demonstrations, told: Named) -
     remaining = replace(demonstrations, episodes=Episodes(**_part(told, "episodes")))
     released = _part(told, "plain")
     schedule = told["schedule"]
+    plain = Transition(**released) if released else None
+    steps = Steps(schedule, plain, [(0, 0)], [len(schedule)])
     # As the first one has them: only the shapes count here.
-    run = plan.new_run(NO_KEY, NO_KEY, len(schedule))
-    runs = jax.tree.map(lambda leaf: leaf[None], run)
-    train(
-        plan.recipe,
-        runs,
-        begin(plan.recipe, runs, declared.observation_size, declared.action_count),
-        schedule,
-        private=spread_data(remaining),
-        plain=Transition(**released) if released else None,
-    )
+    runs = runs_of([plan], Keys(NO_KEY, NO_KEY), steps)
+    start = fresh(plan, runs, (declared.observation_size, declared.action_count))
+    train_runs(plan, runs, steps, start, spread_data(remaining))
 
 
 def _part(told: Named, name: str) -> dict[str, Any]:

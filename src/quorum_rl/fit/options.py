@@ -10,10 +10,10 @@ import numpy as np
 from quorum_rl.devices import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.fit.learner_choice import learner_for
 from quorum_rl.fit.plan import FitPlan, plan_fit
+from quorum_rl.fit.rule import chosen_learner
 from quorum_rl.fit.settings import FitSettings
-from quorum_rl.learners import Learner
+from quorum_rl.learners import Learner, learner_to_json
 from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.privacy import event_to_json
 from quorum_rl.release import experts_who_acted
@@ -54,7 +54,7 @@ def planned(
         experts = experts_who_acted(experts, demonstrations)
     plan = plan_fit(
         demonstrations.declared,
-        learner_of(options, demonstrations.declared),
+        learner_of(options, demonstrations.declared, (epsilon, delta)),
         epsilon=epsilon,
         delta=delta,
         settings=settings,
@@ -84,10 +84,10 @@ def check_noisy(settings: Iterable[FitSettings], diagnostics_not_private: bool) 
         )
 
 
-def learner_of(options: FitOptions, declared: Declared) -> Learner:
-    learner, settings = options.get("learner", "cql"), options.get("learner_settings", {})
+def learner_of(options: FitOptions, declared: Declared, cost: tuple[float, float]) -> Learner:
+    learner, settings = options.get("learner", "auto"), options.get("learner_settings", {})
     if isinstance(learner, str):
-        return learner_for(declared, learner, **settings)
+        return chosen_learner(declared, settings_of(options), cost, learner, settings)
     if settings:
         raise QuorumError(
             f"learner_settings are for a learner by name, and the learner is {learner!r}: leave "
@@ -126,8 +126,8 @@ def configuration(
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
-        "settings": asdict(plan.settings),
-        "learner": repr(plan.learner),
+        "settings": plan.settings.to_json(),
+        "learner": learner_to_json(plan.learner),
         "declared": asdict(demonstrations.declared),
         "events": [event_to_json(event) for event in plan.events],
         "reproducible": seed is not None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorum_rl.errors import QuorumError, TooLittleBudgetError
+from quorum_rl.fit import rule
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.fit.stages import (
     Cost,
@@ -19,8 +20,9 @@ from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for
+from quorum_rl.training.contributions import Contribution, Gradient, Local
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, Run, new_run
+from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
 from quorum_rl.training.schedule import steps_at_share
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
@@ -28,7 +30,8 @@ PAPER_DELTA_SHARE: Final = 0.9
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
 # Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 1.7 times the largest
 # gradient in the mean of all steps, these still teach something.
-MOST_NOISE: Final = 2.2  # times the largest gradient, beyond which private steps do not pay
+# Times the largest contribution, beyond which private steps do not pay.
+MOST_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,8 @@ class FitPlan:
     """Everything that a fit will spend and do.
 
     `private` and `release` are None where that stage does not take place; `notes` say where the
-    plan departs from what was asked for, and why.
+    plan departs from what was asked for, and why. `noise` is the usual size of the noise in the
+    mean of all private steps, where an expert's largest contribution is 1.
 
     Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
     (mode `tight`).
@@ -54,6 +58,7 @@ class FitPlan:
     private_steps: int
     plain_steps: int
     notes: tuple[str, ...]
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         # Refuses what training would refuse when the release is paid for.
@@ -68,15 +73,20 @@ class FitPlan:
         return tuple(found)
 
     @property
+    def mostly_noise(self) -> str | None:
+        """Why nothing would be learned, or nothing."""
+        return _too_noisy(self)
+
+    @property
     def recipe(self) -> Recipe:
         chosen = self.settings
         return Recipe(
             learner=self.learner,
             private_shape=None if self.private is None else self.private.shape,
             batch_size=chosen.batch_size,
-            optimiser=chosen.optimiser,
+            optimiser=optimiser_of(chosen.optimiser or "adam"),
             shared_optimiser=chosen.mode == "paper",
-            averaging=chosen.averaging,
+            averaging=chosen.averaging or 0.0,
         )
 
     @property
@@ -91,9 +101,9 @@ class FitPlan:
             return asked
         if self.private is None or self.settings.mode == "paper":
             return self.settings.learning_rate
-        if self.settings.optimiser != "adam":
+        if self.recipe.optimiser.name != "adam":
             raise QuorumError(
-                f"private_learning_rate is open, and the optimiser {self.settings.optimiser!r}: "
+                f"private_learning_rate is open, and the optimiser {self.recipe.optimiser.name!r}: "
                 "give a rate, which is chosen for adam only."
             )
         return rate_for(self.private, self.private_steps)
@@ -103,9 +113,11 @@ class FitPlan:
         falling = self.settings.falling_rates and self.settings.mode != "paper"
         return steps if falling else math.inf
 
-    def new_run(
-        self, noise_key: Any, public_key: Any, steps: int, plain_part: tuple[int, int] = (0, 0)
-    ) -> Run:
+    def average_from(self, steps: int) -> float:
+        """After which step of so many the average of parameters begins."""
+        return steps // 2 if self.settings.averaging == 1 else 0
+
+    def new_run(self, noise_key: Any, public_key: Any, steps: int) -> Run:
         """One training of so many steps by this plan; see `training.recipe.new_run`."""
         return new_run(
             noise_key=noise_key,
@@ -113,8 +125,8 @@ class FitPlan:
             learning_rate=self.settings.learning_rate,
             private_learning_rate=self.private_learning_rate,
             rates_end=self.rates_end(steps),
+            average_from=self.average_from(steps),
             private=self.private,
-            plain_part=plain_part,
         )
 
     def describe(self) -> str:
@@ -132,16 +144,38 @@ class FitPlan:
                 f"about {self.release.expected_transitions:.0f} transitions expected"
             )
         if self.private is not None:
-            lines.append(
-                f"private steps: {self.private_steps}, each expert drawn with probability "
-                f"{self.private.sampling_rate:.4g}, mean gradient of "
-                f"{self.private.transitions_per_expert} transitions clipped to "
-                f"{self.private.clip_norm:g}, noise multiplier "
-                f"{self.private.noise_multiplier:.4g}, learning rate "
-                f"{self.private_learning_rate:.2g}"
-            )
-        lines.append(f"steps without noise: {self.plain_steps}")
+            lines += self._private_in_words()
+        if self.plain_steps:
+            lines.append(f"steps without noise: {self.plain_steps}")
         return "\n".join([*lines, *_units_in_words(self.learner), *self.notes])
+
+    def _private_in_words(self) -> list[str]:
+        step = self.private
+        assert step is not None  # asked for that
+        who = (
+            "every expert in each"
+            if step.sampling_rate == 1
+            else f"each expert drawn with probability {step.sampling_rate:.4g}"
+        )
+        return [
+            f"private steps: {self.private_steps}, {who}, {in_words(step.contribution)}, clipped "
+            f"to {step.clip_norm:g}, noise multiplier {step.noise_multiplier:.4g}, learning rate "
+            f"{self.private_learning_rate:.2g}",
+            f"noise over signal: {self.noise:.2g} (at most "
+            f"{MOST_NOISE[self.settings.method]:g} is useful)",
+        ]
+
+
+def in_words(contribution: Contribution) -> str:
+    """What an expert contributes to a private step."""
+    if isinstance(contribution, Local):
+        return (
+            f"{contribution.steps} steps of its own on {contribution.batch_size} transitions each "
+            f"at rate {contribution.rate:g}"
+        )
+    if isinstance(contribution, Gradient):
+        return f"mean gradient of {contribution.transitions} transitions"
+    return f"{type(contribution).__name__.lower()} on {contribution.transitions} transitions"
 
 
 def _units_in_words(learner: Learner) -> list[str]:
@@ -178,13 +212,15 @@ def plan_fit(
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
     """
-    chosen = settings or FitSettings()
+    chosen = rule.chosen(settings or FitSettings())
     if chosen.method == "non-private":
         return _without_privacy(chosen, learner, epsilon, delta)
-    _check_declared(declared, epsilon, delta)
-    if chosen.method == "dp-sgd" or not can_query:
-        note = () if can_query else ("the experts cannot be queried, so nothing is released",)
-        return _privately(chosen, learner, declared, (epsilon, delta), note)
+    rule.check_declared(declared, epsilon, delta)
+    if chosen.method != "selective":
+        return _privately(chosen, learner, declared, (epsilon, delta))
+    if not can_query:
+        note = "the experts cannot be queried, so nothing is released"
+        return _privately(chosen, learner, declared, (epsilon, delta), (note,))
     if chosen.mode == "paper":
         return _as_published(chosen, learner, declared, (epsilon, delta))
     whole = epsilon if whole_epsilon is None else whole_epsilon
@@ -205,28 +241,16 @@ def plan_training(
     Raises:
         QuorumError: if a needed fact is not declared, or the release alone spends the budget.
     """
-    chosen = settings or FitSettings()
-    _check_declared(declared, epsilon, delta)
+    chosen = rule.chosen(settings or FitSettings())
+    rule.check_declared(declared, epsilon, delta)
     both = _privately(chosen, learner, declared, (epsilon, delta), (), release)
-    too_noisy = _too_noisy(both, declared)
+    too_noisy = _too_noisy(both)
     if too_noisy is None:
         return both
     note = f"{too_noisy}, so none is taken"
     return replace(
         _without_privacy(chosen, learner, epsilon, delta), release=release, notes=(note,)
     )
-
-
-def _check_declared(declared: Declared, epsilon: float, delta: float) -> None:
-    if not 0 < epsilon < math.inf:
-        raise QuorumError(f"epsilon is {epsilon}: give a positive number.")
-    if not 0 < delta < 1:
-        raise QuorumError(f"delta is {delta}: give a number between 0 and 1.")
-    if declared.minimum_experts is None:
-        raise QuorumError(
-            "the demonstrations do not declare how many experts there are at least, which the "
-            "guarantee counts on: declare minimum_experts, here or when collecting."
-        )
 
 
 def _without_privacy(
@@ -268,6 +292,7 @@ def _privately(
         private_steps=steps,
         plain_steps=plain,
         notes=notes,
+        noise=noise_to_signal(private, steps, learner, declared),
     )
 
 
@@ -289,7 +314,7 @@ def _selectively(
             settings, learner, declared, cost, (f"{useless}, so every step is private",)
         )
     )
-    too_noisy = _too_noisy(plan, declared)
+    too_noisy = _too_noisy(plan)
     if too_noisy is None:
         return plan
     whole = useful_release(settings, declared, cost, whole_epsilon)
@@ -331,15 +356,13 @@ def _too_little(
     return None
 
 
-def _too_noisy(plan: FitPlan, declared: Declared) -> str | None:
+def _too_noisy(plan: FitPlan) -> str | None:
     """Why the private steps of a plan would not pay, or nothing."""
-    assert plan.private is not None
-    noise = noise_to_signal(plan.private, plan.private_steps, plan.learner, declared)
-    if noise <= MOST_NOISE:
+    if plan.private is None or plan.noise <= MOST_NOISE[plan.settings.method]:
         return None
     return (
-        f"private steps would be mostly noise ({noise:.1f} times the largest gradient, in the mean "
-        "of all)"
+        f"private steps would be mostly noise ({plan.noise:.1f} times the largest contribution, in "
+        "the mean of all)"
     )
 
 
@@ -357,9 +380,11 @@ def _as_published(
         plan = _without_privacy(settings, learner, epsilon, delta)
         return replace(plan, release=release, notes=(NOT_AS_CLAIMED,))
     plain = steps_at_share(settings.private_steps, probability)
+    rate = settings.sampling_rate
+    assert rate is not None  # filled
     multiplier = settings.noise_multiplier or noise_multiplier_for(
         steps=settings.private_steps + plain,
-        sampling_rate=probability * settings.sampling_rate,
+        sampling_rate=probability * rate,
         epsilon=(1 - share) * epsilon,
         delta=(1 - PAPER_DELTA_SHARE) * delta,
     )

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ from quorum_rl.budget import (
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.fit.charging import charge_training
 from quorum_rl.fit.earlier import EarlierRelease, earlier_release
 from quorum_rl.fit.export import policy_of
 from quorum_rl.fit.folder import RunFolder
@@ -46,8 +46,7 @@ from quorum_rl.release import (
     release_and_keep,
     save_released,
 )
-from quorum_rl.release.marker import marked_as_trained
-from quorum_rl.release.release import REPRODUCIBLE_NOISE, accepted_assumptions
+from quorum_rl.release.release import REPRODUCIBLE_NOISE
 from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
 
@@ -94,7 +93,7 @@ def fit(
     again. If it was interrupted while releasing, what that would have released is lost.
 
     Options: `minimum_experts` declares how many experts there are at least, where the
-    demonstrations do not; `learner` ("cql") and `settings` say how to learn, and a learner by name
+    demonstrations do not; `learner` ("auto") and `settings` say how to learn, and a learner by name
     has `learner_settings` (see `learner_for`); `accepted` names the assumptions that you answer for
     (`budget.ASSUMPTIONS`); a `seed` is for reproduction and marks the certificate;
     `diagnostics_not_private` allows the non-private method. `report` and `progress` (steps done, of
@@ -152,7 +151,7 @@ def fit_after_release(
     earlier = earlier_release(released, demonstrations, budget)
     plan = plan_training(
         demonstrations.declared,
-        learner_of(options, demonstrations.declared),
+        learner_of(options, demonstrations.declared, (epsilon, delta)),
         ReleasePlan(earlier.event, epsilon, delta, settings.agreement),
         epsilon=epsilon,
         delta=delta,
@@ -186,6 +185,7 @@ def _run(
     """
     report, seed = options.get("report", print), options.get("seed")
     report(plan.describe())
+    _check_useful(plan)
     _check_policy(plan, demonstrations.declared)
     place = RunFolder(Path(options.get("folder", "runs/fit")))
     with place.unless_refused(place.ledger if budget is None else budget.ledger):
@@ -215,6 +215,15 @@ def _run(
             accepted = options.get("accepted", ())
             _charge_training(work, demonstrations, opened, accepted, entropy)
             return _finished(work, remaining, released, budget)
+
+
+def _check_useful(plan: FitPlan) -> None:
+    """Noise is not paid for unless somebody insists."""
+    if plan.mostly_noise is not None and not plan.settings.allow_noise:
+        raise QuorumError(
+            f"{plan.mostly_noise}, and nothing would be learned: give a larger epsilon, more "
+            "experts or smaller networks, or say allow_noise (--allow-noise); nothing was charged."
+        )
 
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
@@ -310,25 +319,21 @@ def _charge_training(
         return
     event = plan.private.event(plan.private_steps)
     if not work.charged(opened, event):
-        _charge(work, demonstrations, event, opened, accepted)
+        facts: dict[str, Any] = {}
+        if plan.settings.mode == "paper":
+            epsilon, delta = published_budget(plan)
+            facts["published"] = {"epsilon": epsilon, "delta": delta}
+        charge_training(
+            opened,
+            event,
+            demonstrations,
+            run=work.name,
+            accepted=accepted,
+            whole_log=plan.release is None,
+            facts=facts,
+        )
     if entropy.reproducible:  # also if the run was interrupted before it could say so
         opened.mark(REPRODUCIBLE_NOISE)
-
-
-def _charge(
-    work: Work, log: Demonstrations, event: Event, opened: Ledger, accepted: Sequence[str]
-) -> None:
-    plan, identity = work.plan, log.declared.identity
-    held = accepted_assumptions(event, accepted, opened.record.kind, by_making=False)
-    facts: dict[str, Any] = {"accepted": list(held)}
-    if plan.release is None:
-        facts["whole_log"] = identity
-    if plan.settings.mode == "paper":
-        epsilon, delta = published_budget(plan)
-        facts["published"] = {"epsilon": epsilon, "delta": delta}
-    reading_all = marked_as_trained(log.source, identity, opened)
-    with reading_all if plan.release is None else nullcontext():
-        opened.charge(event, run=work.name, facts=facts)
 
 
 def _finished(

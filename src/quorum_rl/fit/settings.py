@@ -1,35 +1,80 @@
 """What a user may choose about a fit; the defaults are meant to be left alone."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, get_args
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import Mode
-from quorum_rl.training.recipe import Optimiser
+from quorum_rl.training.contributions import Contribution, Gradient, Local, Solve
+from quorum_rl.training.recipe import Optimiser, optimiser_of
 
-Method = Literal["selective", "dp-sgd", "non-private"]
+Method = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
+
+# What is chosen where nobody chose. DP-SGD and selective training are as measured in
+# docs/reproduction.md, local updates and solving as in docs/few-experts.md.
+_STEPS: Final[dict[str, Any]] = {
+    "private_steps": 8000,
+    "transitions_per_expert": 64,
+    "sampling_rate": 0.05,
+    "clip_norm": 0.1,
+    "optimiser": "adam",
+    "averaging": 0.995,
+    "normalised": False,
+}
+USUAL: Final[dict[str, dict[str, Any]]] = {
+    "local": {
+        "transitions_per_expert": 64,
+        "sampling_rate": 1.0,
+        "clip_norm": 1.0,
+        "optimiser": "sgd",
+        "averaging": 1.0,
+        "normalised": False,
+    },
+    "solve": {
+        "private_steps": 1,
+        "transitions_per_expert": 1024,
+        "sampling_rate": 1.0,
+        "clip_norm": 1.0,
+        "private_learning_rate": 100.0,
+        "falling_rates": False,
+        "optimiser": "sgd",
+        "averaging": 0.0,
+        "normalised": True,
+    },
+    "dp-sgd": _STEPS,
+    "selective": _STEPS,
+    "non-private": _STEPS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """How to fit.
+    """How to fit. What is None is chosen by the method, from declared numbers (`plan_fit`).
 
-    - `method`: `selective` releases what it can and trains on the rest with noise; `dp-sgd` does
-      everything with noise; `non-private` is the upper bound, for synthetic experts.
+    - `method`: `local` lets every expert learn from its own log and sums up, with noise, where each
+      went; `solve` sums up last layers in closed form, once; `dp-sgd` sums up gradients;
+      `selective`, the paper's, releases what it can and takes gradients of the rest; `non-private`
+      is the upper bound, for synthetic experts.
     - `release_share`: the release's part of ε, and with 1 there is nothing else.
     - `private_share`: the private steps' part of all.
-    - `private_steps` and `noise_multiplier`: with the first alone the noise is calibrated, with the
-      second alone steps are taken until the budget is spent.
+    - `private_steps` and `noise_multiplier`: the noise is calibrated to the steps; with a noise
+      multiplier alone, steps are taken until the budget is spent.
     - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
       expert with fewer than `transitions_per_expert` transitions counts some of them twice.
-    - `private_learning_rate`: None takes it from the noise, see `stages.rate_for`; mode `paper` has
-      one rate for all steps.
+    - `local_steps` and `local_rate`: how many steps an expert takes by itself in a private step of
+      the method local, each on `transitions_per_expert` transitions, and how large they are.
+    - `private_learning_rate`: what the mean contribution is multiplied by. None takes it from the
+      noise; mode `paper` has one rate for all steps.
     - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
       that the last steps leave little noise behind; mode `paper` keeps them as they are.
+    - `averaging`: the decay of the average over the parameters, which is the policy; 0 takes the
+      last parameters, 1 the mean over the last half of the steps.
+    - `optimiser`: adam, momentum, sgd, or in Python any `Optimiser`.
     - `least_released`: where fewer transitions are expected of a release, there is none: on so few
       the steps without noise learn by heart what is not so. `least_reached`: nor where prefixes are
       expected to reach less than this share of the horizon, for how an episode begins says little
       of how it goes on.
+    - `allow_noise`: train although the plan says that it would be on noise.
     - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
       `pool_limit` are the planner's; see `privacy.plan_release`.
 
@@ -37,22 +82,24 @@ class FitSettings:
         QuorumError: for a share outside (0, 1], a learning rate that is not positive, or no steps.
     """
 
-    method: Method = "selective"
+    method: Method = "local"
     mode: Mode = "tight"
     release_share: float = 0.5
     private_share: float = 0.95
-    private_steps: int | None = 8000
+    private_steps: int | None = None
     noise_multiplier: float | None = None
-    transitions_per_expert: int = 64
-    sampling_rate: float = 0.05
-    clip_norm: float = 0.1
-    normalised: bool = False
+    local_steps: int | None = None
+    local_rate: float | None = None
+    transitions_per_expert: int | None = None
+    sampling_rate: float | None = None
+    clip_norm: float | None = None
+    normalised: bool | None = None
     learning_rate: float = 1e-3
     private_learning_rate: float | None = None
     falling_rates: bool = True
     batch_size: int = 256
-    optimiser: Optimiser = "adam"
-    averaging: float = 0.995
+    optimiser: str | Optimiser | None = None
+    averaging: float | None = None
     release_only_steps: int = 4000
     least_released: int = 50
     least_reached: float = 0.008
@@ -61,23 +108,68 @@ class FitSettings:
     prefix_cap: int | None = None
     agreement: float = 0.9
     pool_limit: int = 8
+    allow_noise: bool = False
 
     def __post_init__(self) -> None:
         for name in ("release_share", "private_share", "sampling_rate"):
             value = getattr(self, name)
             if name == "private_share" and value == 0 and self.mode == "paper":
                 continue  # the paper's p = 0, whatever the release's share
-            if not 0 < value <= 1:
+            if value is not None and not 0 < value <= 1:
                 raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
-        if self.method not in ("selective", "dp-sgd", "non-private"):
+        if self.method not in get_args(Method):
             raise QuorumError(
-                f"the method is {self.method!r}: choose selective, dp-sgd or non-private."
+                f"the method is {self.method!r}: choose {', '.join(get_args(Method))}."
             )
-        for name in ("learning_rate", "private_learning_rate"):
+        if self.mode == "paper" and self.method in ("local", "solve"):
+            raise QuorumError(
+                f"mode paper is the published method, and {self.method} is not: give "
+                "method selective, dp-sgd or non-private."
+            )
+        for name in ("learning_rate", "private_learning_rate", "local_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise QuorumError(f"{name} is {value}: give a positive number.")
-        for name in ("private_steps", "release_only_steps"):
+        for name in (
+            "private_steps",
+            "local_steps",
+            "transitions_per_expert",
+            "release_only_steps",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise QuorumError(f"{name} is {value}: give at least 1.")
+
+    def filled(self, **rule: Any) -> "FitSettings":
+        """The same with what is None as the method usually has it, or as `rule` says."""
+        usual = USUAL["local" if self.is_local else self.method] | rule
+        if self.noise_multiplier is not None:
+            usual["private_steps"] = None  # as many as the budget allows
+        open_ = {one.name for one in fields(self) if getattr(self, one.name) is None}
+        fixed = {"falling_rates"} & usual.keys()
+        return replace(self, **{name: usual[name] for name in usual if name in open_ | fixed})
+
+    @property
+    def is_local(self) -> bool:
+        """Whether experts take steps by themselves: also beside a release, if told how many."""
+        return self.method == "local" or (
+            self.local_steps is not None and self.method in ("selective", "dp-sgd")
+        )
+
+    @property
+    def contribution(self) -> Contribution:
+        """What an expert contributes to a private step, of settings that are filled."""
+        count = self.transitions_per_expert
+        assert count is not None
+        if self.is_local:
+            assert self.local_steps is not None
+            assert self.local_rate is not None
+            return Local(steps=self.local_steps, batch_size=count, rate=self.local_rate)
+        return Solve(transitions=count) if self.method == "solve" else Gradient(transitions=count)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain facts."""
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.optimiser is not None:
+            facts["optimiser"] = optimiser_of(self.optimiser).name
+        return facts

@@ -4,19 +4,17 @@ import math
 from typing import Final
 
 import jax
-from scipy.special import ndtr
 
-from quorum_rl.errors import QuorumError, TooLittleBudgetError
+from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.learners import Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, plan_release
 from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+from quorum_rl.training.contributions import Contribution
+from quorum_rl.training.mechanism import PrivateStep, default_chunk, trained_count
 
-LARGEST_NOISE: Final = 7.5  # in deviations: `training.gaussian.standard_normal` ends there
 RATE_OF_NOISE: Final = 16.0
-UNSEEN: Final = 0.01  # of δ: what may happen beyond that
 
 Cost = tuple[float, float]
 """An ε and a δ."""
@@ -73,44 +71,20 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
     """Calibrate the noise for the steps, or the steps for the noise.
 
     Raises:
-        QuorumError: if both are open, or the noise ends too soon.
         TooLittleBudgetError: if the cost does not allow them.
     """
-    steps, multiplier = _calibrated(settings, cost, beside)
-    beyond = chance_beyond_noise(steps, settings.sampling_rate, multiplier)
-    if beyond > UNSEEN * cost[1]:
-        raise QuorumError(
-            f"noise of {multiplier:.3g} times an expert's share is so little that its end shows "
-            f"(with probability {beyond:.2g}, at delta = {cost[1]:g}): give a smaller epsilon, a "
-            "larger delta, or more private steps."
-        )
-    return steps, multiplier
-
-
-def chance_beyond_noise(steps: int, sampling_rate: float, multiplier: float) -> float:
-    """How likely an expert whose whole share is in one coordinate moves it beyond all noise, which
-    nothing else explains then.
-
-    With little noise that is the worst there is. A share that is spread over d coordinates adds, in
-    every step that draws the expert, about 2.4e-13·√d / multiplier (the density at 7.5 deviations),
-    1e-10 for a hundred thousand of them: see docs/limits.md.
-    """
-    return steps * sampling_rate * float(ndtr(1 / multiplier - LARGEST_NOISE))
-
-
-def _calibrated(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
     epsilon, delta = cost
     rate, steps, multiplier = (
         settings.sampling_rate,
         settings.private_steps,
         settings.noise_multiplier,
     )
-    if multiplier is None and steps is not None:
+    assert rate is not None  # filled
+    if multiplier is None:
+        assert steps is not None  # filled
         return steps, noise_multiplier_for(
             steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
         )
-    if multiplier is None:
-        raise QuorumError("private_steps and noise_multiplier are both open: give one of them.")
     most = steps_for(
         noise_multiplier=multiplier,
         sampling_rate=rate,
@@ -127,18 +101,20 @@ def _calibrated(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple
 
 
 def private_step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
-    """A private step with this noise, in numbers that are declared."""
+    """A private step with this noise, in numbers that are declared; of settings that are filled."""
+    rate, clip_norm, normalised = settings.sampling_rate, settings.clip_norm, settings.normalised
     assert declared.minimum_experts is not None  # checked before
+    assert rate is not None
+    assert clip_norm is not None
+    contribution = settings.contribution
     return PrivateStep(
-        sampling_rate=settings.sampling_rate,
-        clip_norm=settings.clip_norm,
+        sampling_rate=rate,
+        clip_norm=clip_norm,
         noise_multiplier=multiplier,
-        expected_batch=settings.sampling_rate * declared.minimum_experts,
-        micro_batch=default_micro_batch(
-            declared.minimum_experts, settings.sampling_rate, settings.transitions_per_expert
-        ),
-        transitions_per_expert=settings.transitions_per_expert,
-        normalised=settings.normalised,
+        expected_batch=rate * declared.minimum_experts,
+        chunk=default_chunk(declared.minimum_experts, rate, contribution.transitions),
+        contribution=contribution,
+        normalised=bool(normalised),
     )
 
 
@@ -162,9 +138,14 @@ def rate_for(step: PrivateStep, steps: int) -> float:
 
 
 def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: Declared) -> float:
-    """The usual size of the noise in the mean of all steps' gradients, the largest being 1."""
+    """The usual size of the noise in the mean of all steps, the largest contribution being 1."""
+    count = parameters_of(learner, declared, step.contribution)
+    return noise_of_mean(step, steps) * math.sqrt(count)
+
+
+def parameters_of(learner: Learner, declared: Declared, contribution: Contribution) -> int:
+    """How many parameters noise is added to."""
     shapes = jax.eval_shape(
         lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
     )
-    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return noise_of_mean(step, steps) * math.sqrt(parameters)
+    return trained_count(learner, shapes, contribution)

@@ -4,22 +4,22 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-import jax
+import numpy as np
 
 from quorum_rl.budget import Ledger
-from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.errors import Interrupted
 from quorum_rl.fit.curve import LossCurve
+from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.fit.folder import RunFolder
 from quorum_rl.fit.helping import let_others_train
 from quorum_rl.fit.options import Progress, Report
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
-from quorum_rl.training.expert_data import expert_data, flat_transitions
-from quorum_rl.training.loop import Standing, begin, train
-from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.expert_data import expert_data
+from quorum_rl.training.loop import Standing
 from quorum_rl.training.source import private_source
-from quorum_rl.types import Released, Transition
+from quorum_rl.types import Released
 
 SECONDS_BETWEEN_SAVES: Final = 10.0
 
@@ -55,12 +55,20 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
     """
     place, plan, declared = work.place, work.plan, remaining.declared
     private = None if plan.private is None else private_source(remaining)
-    plain, plain_steps = _without_noise(work, remaining, released)
-    schedule = shuffled_schedule(plan.private_steps, plain_steps, work.keys["public"][0])
-    run = plan.new_run(work.keys["noise"], work.keys["public"], len(schedule))
-    runs = jax.tree.map(lambda leaf: leaf[None], run)
-    fresh = begin(plan.recipe, runs, declared.observation_size, declared.action_count)
-    standing = place.resumed(fresh)
+    free = plan.settings.method == "non-private"
+    steps = steps_of(
+        plan,
+        1,
+        work.keys["public"][0],
+        [] if released is None else [released],
+        expert_data(remaining).transitions if free else None,
+    )
+    if plan.plain_steps and steps.plain is None:
+        work.report("nothing was released, so only the private steps are taken")
+    total = len(steps.schedule)
+    runs = runs_of([plan], Keys(*(np.array([work.keys[one]]) for one in Keys._fields)), steps)
+    sizes = declared.observation_size, declared.action_count
+    standing = place.resumed(fresh(plan, runs, sizes))
     curve = None
     if released is not None and len(released):
         curve = LossCurve(place.metrics, plan.recipe, released, begun_at=int(standing.step[0]))
@@ -78,7 +86,7 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
 
     def asked_to_stop(standing: Standing, done: int) -> bool:
         nonlocal stopped_after
-        if work.progress is not None and work.progress(done, len(schedule)):
+        if work.progress is not None and work.progress(done, total):
             place.save(standing)
             stopped_after = done
         return stopped_after is not None
@@ -86,38 +94,10 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
     last = standing
     if not asked_to_stop(standing, int(standing.step[0])):
         if private is not None:
-            let_others_train(remaining, schedule, plain)
-        last = train(
-            plan.recipe,
-            runs,
-            standing,
-            schedule,
-            private=private,
-            plain=plain,
-            after_chunk=after_chunk,
-        )
+            let_others_train(remaining, steps)
+        last = train_runs(plan, runs, steps, standing, private, after_chunk)
     if stopped_after is not None:
         raise Interrupted(
-            f"stopped after {stopped_after} of {len(schedule)} steps; {str(place.path)!r} keeps "
-            "them."
+            f"stopped after {stopped_after} of {total} steps; {str(place.path)!r} keeps them."
         )
     return last
-
-
-def _without_noise(
-    work: Work, remaining: Demonstrations, released: Released | None
-) -> tuple[Transition | None, int]:
-    """What steps without noise learn from, and how many there can be."""
-    plan = work.plan
-    if plan.settings.method == "non-private":
-        return expert_data(remaining).transitions, plan.plain_steps
-    if released is not None and len(released):
-        return flat_transitions(released), plan.plain_steps
-    if plan.private is None:
-        raise QuorumError(
-            "nothing was released and no private steps were planned, so there is nothing to "
-            "learn from: give a larger epsilon, or method dp-sgd, with new demonstrations."
-        )
-    if plan.plain_steps:
-        work.report("nothing was released, so only the private steps are taken")
-    return None, 0

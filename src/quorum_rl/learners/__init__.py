@@ -5,15 +5,21 @@ from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
 from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.double_dqn import DoubleDqn
-from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Outputs, Traces
+from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Outputs
 from quorum_rl.learners.losses import (
     bootstrapped_return,
     huber,
     negative_log_likelihood,
     of_action,
 )
-from quorum_rl.learners.networks import LayerTrace, apply_network, gradient_of
-from quorum_rl.learners.registry import get_learner, hyper_parameters, learner_names
+from quorum_rl.learners.networks import apply_network
+from quorum_rl.learners.registry import (
+    get_learner,
+    hyper_parameters,
+    learner_from_json,
+    learner_names,
+    learner_to_json,
+)
 
 __all__ = [
     "Bc",
@@ -22,18 +28,17 @@ __all__ = [
     "Decision",
     "DenseLearner",
     "DoubleDqn",
-    "LayerTrace",
     "Learner",
     "Networks",
     "Outputs",
-    "Traces",
     "apply_network",
     "bootstrapped_return",
     "get_learner",
-    "gradient_of",
     "huber",
     "hyper_parameters",
+    "learner_from_json",
     "learner_names",
+    "learner_to_json",
     "negative_log_likelihood",
     "of_action",
 ]

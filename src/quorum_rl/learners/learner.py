@@ -13,19 +13,14 @@ from quorum_rl.learners import defaults
 from quorum_rl.learners.decision import Decision
 from quorum_rl.learners.networks import (
     Array,
-    LayerTrace,
     Network,
-    Taps,
     apply_network,
-    apply_with_taps,
     new_network,
-    zero_taps,
 )
 from quorum_rl.types import Transition
 
 Networks: TypeAlias = dict[str, Network]  # by what they answer
 Outputs: TypeAlias = dict[str, Array]  # of each network, for one observation or many
-Traces: TypeAlias = dict[str, tuple[LayerTrace, ...]]
 
 LARGEST: Final = 1e30  # of what standardises: float32 holds its inverse too
 
@@ -62,14 +57,12 @@ class DenseLearner(ABC):
 
     A subclass says which networks there are (`output_sizes`), what their outputs are pulled
     towards (`goal`, a constant as far as gradients are concerned), the `loss_from_outputs` and how
-    it decides (`decision`). All networks look at `transition.observation`, so one pass with taps
-    gives every layer's inputs and errors (`loss_and_traces`). Private training reads the norms of
-    gradients from these; a learner of another kind costs it a gradient per expert.
+    it decides (`decision`). All networks look at `transition.observation`.
 
     Networks see observations as (observation − centre) / scale, public numbers that must not come
-    from the logs; empty ones leave observations as they are. `loss`, `loss_and_traces` and `act`
-    take what a world shows and standardise it once: a subclass's methods are given standardised
-    transitions, and choose actions for them with `greedy`.
+    from the logs; empty ones leave observations as they are. `loss` and `act` take what a world
+    shows and standardise it once: a subclass's methods are given standardised transitions, and
+    choose actions for them with `greedy`.
     """
 
     hidden_sizes: tuple[int, ...] = defaults.HIDDEN_SIZES
@@ -164,30 +157,6 @@ class DenseLearner(ABC):
         goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
         outputs = outputs_of(params, transition.observation)
         return self.loss_from_outputs(outputs, goal, transition)
-
-    @final
-    def loss_and_traces(
-        self, params: Networks, target: Networks, transition: Transition, key: Array
-    ) -> tuple[Array, Traces]:
-        """The loss of one transition and, for every layer, its inputs and errors.
-
-        The gradient with respect to a layer is the outer product of the two (`gradient_of`).
-        """
-        transition = self._standardised_transition(transition)
-        goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
-
-        def tapped(taps: dict[str, Taps]) -> tuple[Array, dict[str, tuple[Array, ...]]]:
-            applied = {
-                name: apply_with_taps(network, transition.observation, taps[name])
-                for name, network in params.items()
-            }
-            outputs = {name: output for name, (output, _) in applied.items()}
-            seen = {name: inputs for name, (_, inputs) in applied.items()}
-            return self.loss_from_outputs(outputs, goal, transition), seen
-
-        taps = {name: zero_taps(network) for name, network in params.items()}
-        (loss, seen), errors = jax.value_and_grad(tapped, has_aux=True)(taps)
-        return loss, {name: tuple(map(LayerTrace, seen[name], errors[name])) for name in params}
 
     @final
     def update_target(self, params: Networks, target: Networks, step: Array) -> Networks:

@@ -1,13 +1,4 @@
-"""Plain ReLU perceptrons as data, and taps into them: what enters and what is wrong at each layer.
-
-All that is trained lies in dense layers. The gradient of one transition's loss with respect to a
-layer is therefore fixed by two vectors, the layer's input h and the error e = ∂loss/∂(h W + b):
-
-    ∂loss/∂W = h eᵀ,    ∂loss/∂b = e,    squared norm = (‖h‖² + 1) ‖e‖².
-
-So a private step can know every norm, and sum clipped gradients, without ever holding a gradient
-per expert.
-"""
+"""Plain ReLU perceptrons as data."""
 
 import math
 from typing import NamedTuple, TypeAlias
@@ -23,15 +14,7 @@ class Layer(NamedTuple):
     bias: Array  # (outputs,)
 
 
-class LayerTrace(NamedTuple):
-    """What one transition leaves behind in one layer: enough for its gradient there."""
-
-    inputs: Array  # (inputs,)
-    errors: Array  # (outputs,), the gradient with respect to what the layer computes
-
-
 Network: TypeAlias = tuple[Layer, ...]
-Taps: TypeAlias = tuple[Array, ...]  # one for each layer, of the shape that it puts out
 
 
 def new_network(key: Array, sizes: tuple[int, ...]) -> Network:
@@ -60,32 +43,16 @@ def apply_network(network: Network, inputs: Array) -> Array:
 
     Shapes: `(…, inputs) -> (…, outputs)`.
     """
+    last = network[-1]
+    return apply_hidden(network, inputs) @ last.weight + last.bias
+
+
+def apply_hidden(network: Network, inputs: Array) -> Array:
+    """What the last layer sees.
+
+    Shapes: `(…, inputs) -> (…, last hidden size)`.
+    """
     hidden = inputs
     for layer in network[:-1]:
         hidden = jax.nn.relu(hidden @ layer.weight + layer.bias)
-    last = network[-1]
-    return hidden @ last.weight + last.bias
-
-
-def zero_taps(network: Network) -> Taps:
-    """Taps that change nothing: the gradient with respect to them is each layer's error."""
-    return tuple(jnp.zeros_like(layer.bias) for layer in network)
-
-
-def apply_with_taps(network: Network, inputs: Array, taps: Taps) -> tuple[Array, tuple[Array, ...]]:
-    """The network's outputs with a tap added to each layer's, and the inputs each layer saw.
-
-    Shapes: one un-batched input, `(inputs,) -> (outputs,)`; use `vmap` for many.
-    """
-    seen = []
-    hidden = inputs
-    for layer, tap in zip(network[:-1], taps[:-1], strict=True):
-        seen.append(hidden)
-        hidden = jax.nn.relu(hidden @ layer.weight + layer.bias + tap)
-    last = network[-1]
-    return hidden @ last.weight + last.bias + taps[-1], (*seen, hidden)
-
-
-def gradient_of(traces: tuple[LayerTrace, ...]) -> Network:
-    """The gradient of one transition, from what it left behind in each layer."""
-    return tuple(Layer(jnp.outer(inputs, errors), errors) for inputs, errors in traces)
+    return hidden

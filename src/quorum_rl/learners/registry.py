@@ -1,6 +1,7 @@
 """The learners by name."""
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from quorum_rl.errors import unknown_name
@@ -11,6 +12,25 @@ from quorum_rl.learners.double_dqn import DoubleDqn
 from quorum_rl.learners.learner import DenseLearner
 
 LEARNERS: dict[str, type[DenseLearner]] = {kind.name: kind for kind in (Cql, Bcq, Bc, DoubleDqn)}
+
+
+def learner_to_json(learner: Any) -> dict[str, Any]:
+    """A learner as data: its name and its fields. One's own has the name of its class."""
+    name = getattr(learner, "name", type(learner).__name__)
+    known = fields(learner) if is_dataclass(learner) else ()
+    return {"name": name, **{one.name: getattr(learner, one.name) for one in known}}
+
+
+def learner_from_json(facts: Mapping[str, Any]) -> DenseLearner:
+    """The learner that `learner_to_json` wrote down.
+
+    Raises:
+        QuorumError: if it is none of ours, or a hyper-parameter does not fit.
+    """
+    given = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()
+    }
+    return get_learner(str(given.pop("name", "")), **given)
 
 
 def learner_names() -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def _learned(config: dict[str, Any]) -> Learned:
     return Learned(
         method=text(settings, "method"),
         mode=text(settings, "mode"),
-        learner=text(config, "learner"),
+        learner=_learner(config),
         world=text_or_none(declared, "world"),
         minimum_experts=whole_or_none(declared, "minimum_experts"),
         action_count=whole(declared, "action_count"),
@@ -121,13 +121,22 @@ def _learned(config: dict[str, Any]) -> Learned:
     )
 
 
+def _learner(config: dict[str, Any]) -> str:
+    """The learner in a line; runs of earlier versions have it as one."""
+    if isinstance(config["learner"], str):
+        return text(config, "learner")
+    facts = as_object(config["learner"], "learner")
+    rest = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "name")
+    return f"{text(facts, 'name')} ({rest})"
+
+
 def _settings_of(config: dict[str, Any]) -> dict[str, Any]:
     return as_object(config["settings"], "settings")
 
 
 def _settings(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Every choice that decided the run, in the words of the configuration."""
-    asked = {name: config[name] for name in ("epsilon", "delta", "learner")}
+    asked = {name: config[name] for name in ("epsilon", "delta")} | {"learner": _learner(config)}
     return tuple((name, _shown(value)) for name, value in (asked | _settings_of(config)).items())
 
 

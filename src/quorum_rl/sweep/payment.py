@@ -7,21 +7,18 @@ trainings is one event: nothing comes out but the best. docs/sweeps.md has the d
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
+from quorum_rl.fit.charging import charge_training
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.stages import UNSEEN, chance_beyond_noise
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
 from quorum_rl.release import read_released, release, save_released
-from quorum_rl.release.marker import marked_as_trained
-from quorum_rl.release.release import accepted_assumptions
 from quorum_rl.sweep.trials import FREE, Trial
 from quorum_rl.types import Released
 
@@ -34,7 +31,7 @@ NOT_ACCOUNTED: Final = (
 )
 
 
-def check_accountable(trials: Sequence[Trial], select: Select, mean_trials: int) -> None:
+def check_accountable(trials: Sequence[Trial], select: Select) -> None:
     """Fail unless what these trials cost together is known.
 
     Raises:
@@ -59,7 +56,6 @@ def check_accountable(trials: Sequence[Trial], select: Select, mean_trials: int)
         )
     if select == "private":
         _check_one_training(trials)
-    _check_noise(trials, 1 if select == "public" else mean_trials / len(trials))
 
 
 def _check_one_training(trials: Sequence[Trial]) -> None:
@@ -76,23 +72,6 @@ def _check_one_training(trials: Sequence[Trial]) -> None:
         raise QuorumError(
             "the trials take no private steps, so choosing among them by public scores costs "
             "nothing: say --select public."
-        )
-
-
-def _check_noise(trials: Sequence[Trial], times: float) -> None:
-    """As a fit by itself is checked, for all trials, each of which is run so many times."""
-    plans = [trial.plan for trial in trials if trial.plan is not None]
-    beyond = times * sum(
-        chance_beyond_noise(
-            plan.private_steps, plan.private.sampling_rate, plan.private.noise_multiplier
-        )
-        for plan in plans
-        if plan.private is not None
-    )
-    if beyond > UNSEEN * plans[0].delta:
-        raise QuorumError(
-            f"the noise of all trials together is so little that its end shows (with probability "
-            f"{beyond:.2g}, at delta = {plans[0].delta:g}): give a smaller epsilon or fewer trials."
         )
 
 
@@ -145,18 +124,13 @@ def pay(
     released = None
     if shared is not None:
         released = _released(shared, missing, log, experts, place, opened, accepted, entropy)
-    identity = log.declared.identity
     for event in trainings:
         if not missing[event]:
             continue
         missing[event] -= 1
-        held = accepted_assumptions(event, accepted, opened.record.kind, by_making=False)
-        facts: dict[str, Any] = {"accepted": list(held)}
-        if shared is None:
-            facts["whole_log"] = identity
-        reading_all = marked_as_trained(log.source, identity, opened)
-        with reading_all if shared is None else nullcontext():
-            opened.charge(event, run=place.name(), facts=facts)
+        charge_training(
+            opened, event, log, run=place.name(), accepted=accepted, whole_log=shared is None
+        )
     return released
 
 

@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from quorum_rl.budget import Certificate
 from quorum_rl.experiments.study import Progress
 from quorum_rl.files import write_json
 from quorum_rl.fit.folder import RunFolder
+from quorum_rl.learners import learner_to_json
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.sweep.programs import Found, Inputs, Judged, Spread
@@ -66,8 +67,8 @@ def write_winner(
     facts = {
         "choices": trial.choices,
         "score": judged.score,
-        "settings": asdict(trial.plan.settings),
-        "learner": repr(trial.plan.learner),
+        "settings": trial.plan.settings.to_json(),
+        "learner": learner_to_json(trial.plan.learner),
         "events": [event_to_json(event) for event in events],
     }
     write_json(folder / "config.json", facts)

@@ -148,10 +148,10 @@ def sweep(
     with place.unless_refused(book):
         select = asked.select
         if select is not None:
-            check_accountable(trials, select, asked.mean_trials)
+            check_accountable(trials, select)
             asked = _for_all_together(asked, trials, select)
             trials = planned(asked.search.all(), asked.common, asked.log.declared)
-            check_accountable(trials, select, asked.mean_trials)
+            check_accountable(trials, select)
             if asked.judge == "released":
                 check_released(trials)
         _settle(place, asked)
@@ -366,7 +366,7 @@ def _configuration(asked: Sweep) -> dict[str, Any]:
         "search": asdict(asked.search),
         "common": asdict(asked.common),
         # A world's units may be others in another version, and trials must not mix them.
-        "learner": repr(asked.common.learner_of({}, asked.log.declared)),
+        "learner": asked.common.learner,
         "declared": asdict(asked.log.declared),
     }
     names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")

@@ -9,8 +9,8 @@ from typing import Any, Final
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import togetherness
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.learner_choice import learner_for
-from quorum_rl.fit.stages import private_step
+from quorum_rl.fit.rule import chosen, chosen_learner
+from quorum_rl.fit.stages import Cost, private_step
 from quorum_rl.learners import DenseLearner
 from quorum_rl.logs import Declared
 from quorum_rl.sweep.space import Choices, named_settings
@@ -26,6 +26,7 @@ FREE: Final = (
     "optimiser",
     "averaging",
     "transitions_per_expert",
+    "local_rate",
 )
 
 
@@ -36,7 +37,7 @@ class Common:
     epsilon: float
     delta: float
     settings: FitSettings = field(default_factory=FitSettings)
-    learner: str = "cql"
+    learner: str = "auto"
     hidden_sizes: tuple[int, ...] | None = None
     reward_scale: float | None = None
     observation_centre: tuple[float, ...] | None = None
@@ -44,18 +45,18 @@ class Common:
     can_query: bool = True
     whole_epsilon: float | None = None  # about what all trials cost together, where they do
 
-    def learner_of(self, choices: Choices, declared: Declared) -> DenseLearner:
+    def learner_of(
+        self, choices: Choices, declared: Declared, settings: FitSettings, cost: Cost
+    ) -> DenseLearner:
         given = {
             "hidden_sizes": self.hidden_sizes,
             "reward_scale": choices.get("reward_scale", self.reward_scale),
             "observation_centre": self.observation_centre,
             "observation_scale": self.observation_scale,
         }
-        return learner_for(
-            declared,
-            str(choices.get("learner", self.learner)),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        asked = {name: value for name, value in given.items() if value is not None}
+        name = str(choices.get("learner", self.learner))
+        return chosen_learner(declared, settings, cost, name, asked)
 
     def plan(self, choices: Choices, declared: Declared) -> FitPlan:
         """What a trial would do and spend.
@@ -64,10 +65,11 @@ class Common:
             QuorumError: if it cannot be planned.
         """
         settings = replace(self.settings, **named_settings(choices))
-        usual = FitSettings()
+        usual = FitSettings(method=settings.method)
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
         epsilon = float(choices.get("epsilon", self.epsilon))
-        learner: Any = self.learner_of(choices, declared)  # frozen, as all that are named
+        cost = epsilon, self.delta
+        learner: Any = self.learner_of(choices, declared, settings, cost)  # frozen, as all named
         learner.check_observation_size(declared.observation_size)
         made = _calibrated(
             _Declared(declared),
@@ -78,10 +80,10 @@ class Common:
         )
         if isinstance(made, str):
             raise QuorumError(made)
-        private = made.private
+        private, filled = made.private, chosen(settings)
         if private is not None:
-            private = private_step(settings, declared, private.noise_multiplier)
-        return replace(made, settings=settings, private=private)
+            private = private_step(filled, declared, private.noise_multiplier)
+        return replace(made, settings=filled, private=private)
 
 
 @dataclass(frozen=True)

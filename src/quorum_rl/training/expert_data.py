@@ -146,6 +146,17 @@ def flat_transitions(released: Released) -> Transition:
     return Transition(*map(jnp.asarray, released.transitions))
 
 
+def plain_batch(
+    transitions: Transition, key: Array, size: int, part: tuple[Array, Array] | None = None
+) -> Transition:
+    """`size` transitions, uniformly and with replacement; of a part of them, from first to end.
+
+    Shapes: the fields of `transitions` (n, …) become (size, …).
+    """
+    first, end = (0, len(transitions.reward)) if part is None else part
+    return at(transitions, jax.random.randint(key, (size,), first, end))
+
+
 def at(transitions: Transition, numbers: Array) -> Transition:
     """Transitions by number; every field has the shape of `numbers` in place of its first axis."""
     return Transition(*(field[numbers] for field in transitions))

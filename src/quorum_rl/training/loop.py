@@ -19,16 +19,19 @@ from quorum_rl.devices import AXIS, on_every_device
 from quorum_rl.errors import QuorumError
 from quorum_rl.processes import alone, as_the_first_has
 from quorum_rl.pytree import pytree
-from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
+from quorum_rl.training.contributions import mean_gradient
+from quorum_rl.training.expert_data import Array, ChosenData, ExpertData, plain_batch
+from quorum_rl.training.keys import key_of, keys_of, step_key
 from quorum_rl.training.mapped import MappedData
-from quorum_rl.training.mechanism import private_gradient
-from quorum_rl.training.plain import plain_batch, plain_gradient
-from quorum_rl.training.recipe import Recipe, Run, key_of, private_key
+from quorum_rl.training.mechanism import private_mean, trained_count
+from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.recipe import Recipe, Run, noise_scales
 from quorum_rl.training.schedule import Kind, Schedule
 from quorum_rl.training.spread import SpreadData, everywhere
 from quorum_rl.types import Transition
 
 STEPS_AT_ONCE: Final = 250
+MOST_NUMBERS: Final = 2**25  # of noise, and of transitions brought from a file, in a chunk
 
 PrivateData = ExpertData | SpreadData | MappedData
 
@@ -60,13 +63,15 @@ def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -
 
 @lru_cache(maxsize=16)
 def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Callable[..., Standing]:
+    optimiser = recipe.optimiser.transformation
+
     def one(public_key: Array) -> Standing:
         key = jax.random.fold_in(key_of(public_key), 0)
         params = recipe.learner.init(key, observation_size, action_count)
         return Standing(
             params=params,
             target=recipe.learner.init_target(params),
-            optimisers=(recipe.update().init(params), recipe.update().init(params)),
+            optimisers=(optimiser.init(params), optimiser.init(params)),
             average=params,
             step=jnp.zeros((), jnp.int32),
         )
@@ -114,16 +119,17 @@ def train(
         runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
         standing = everywhere(standing)  # as it comes back, or the program is compiled again
     program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
+    at_once = min(steps_at_once, _most_at_once(recipe, runs, standing, private))
     done = int(np.asarray(standing.step)[0])
-    data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
+    coming = _coming(recipe, runs, standing, schedule, done, at_once, private)
     while done < len(schedule):
-        chunk = schedule[done : done + steps_at_once]
-        filled = np.full((steps_at_once, *schedule.shape[1:]), Kind.NOTHING, np.int8)
+        chunk = schedule[done : done + at_once]
+        filled = np.full((at_once, *schedule.shape[1:]), Kind.NOTHING, np.int8)
         filled[: len(chunk)] = chunk
-        standing = program(standing, runs, filled, data, plain)
+        standing = program(standing, runs, filled, *coming, plain)
         done += len(chunk)
         # While the devices are at work: what their next steps will read.
-        data = _data_of(recipe, runs, schedule, done, steps_at_once, private)
+        coming = _coming(recipe, runs, standing, schedule, done, at_once, private)
         # Not counted within: padding, and what one of the runs skips, must not shift the others.
         standing = replace(standing, step=jnp.full_like(standing.step, done))
         if not _finite(standing.params):
@@ -154,26 +160,53 @@ def result_of(recipe: Recipe, standing: Standing) -> Any:
     return standing.average if recipe.averaging else standing.params
 
 
-def _data_of(
+def _most_at_once(
+    recipe: Recipe, runs: Run, standing: Standing, private: PrivateData | None
+) -> int:
+    """How many steps a chunk may have, so that what is made for it beforehand fits."""
+    if private is None or recipe.private_shape is None:
+        return STEPS_AT_ONCE
+    numbers = len(runs.rates_end) * _noise_count(recipe, standing)
+    if isinstance(private, MappedData):
+        numbers += private.numbers_read(recipe.private_shape, runs)
+    return max(1, MOST_NUMBERS // max(numbers, 1))
+
+
+def _noise_count(recipe: Recipe, standing: Standing) -> int:
+    assert recipe.private_shape is not None  # checked before the loop
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), standing)
+    return trained_count(recipe.learner, one.params, recipe.private_shape.contribution)
+
+
+Coming = tuple[ExpertData | ChosenData | None, Any]
+"""What the private steps of a chunk read, and their noise."""
+
+
+def _coming(
     recipe: Recipe,
     runs: Run,
+    standing: Standing,
     schedule: Schedule,
     done: int,
     at_once: int,
     private: PrivateData | None,
-) -> ExpertData | ChosenData | None:
-    """What the private steps of a chunk read, the one after the first `done` steps."""
-    if done == len(schedule):
-        return None
+) -> Coming:
+    """For the chunk after the first `done` steps."""
+    if private is None or done == len(schedule):
+        return None, None
+    count = _noise_count(recipe, standing)
+    wanted = schedule[done : done + at_once] == Kind.PRIVATE
+    noise: Any = np.zeros((at_once, len(runs.rates_end), count), np.int32)
+    if wanted.any():
+        noise = rounded_noise(runs.noise_key, noise_scales(runs), done + 1, at_once, count)
     if isinstance(private, SpreadData):
-        return private.parts
+        return private.parts, np.asarray(noise)
     if isinstance(private, MappedData):
         assert recipe.private_shape is not None  # checked before the loop
-        wanted = schedule[done : done + at_once] == Kind.PRIVATE
         if wanted.ndim == 2:
             wanted = wanted.any(axis=1)
-        return private.chosen(recipe.private_shape, runs, wanted, done, at_once)
-    return private
+        return private.chosen(recipe.private_shape, runs, wanted, done, at_once), noise
+    return private, noise
 
 
 @lru_cache(maxsize=16)
@@ -185,18 +218,21 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
         runs: Run,
         kinds: Array,
         private: ExpertData | ChosenData | None,
+        noise: Array | None,
         plain: Transition | None,
     ) -> Standing:
-        def step(standing: Standing, now: tuple[Array, Transition | None]) -> tuple[Standing, None]:
-            kind, chosen_now = now
+        def step(
+            standing: Standing, now: tuple[Array, Array | None, Transition | None]
+        ) -> tuple[Standing, None]:
+            kind, noise_now, chosen_now = now
             data = private
             if isinstance(private, ChosenData):
                 assert chosen_now is not None
                 data = replace(private, transitions=chosen_now)
             ways: tuple[Callable[[], Standing], ...] = (
                 lambda: replace(standing, step=standing.step + 1),
-                lambda: _stepped(recipe, standing, runs, None, plain, axis),
-                lambda: _stepped(recipe, standing, runs, data, None, axis),
+                lambda: _stepped(recipe, standing, runs, None, None, plain, axis),
+                lambda: _stepped(recipe, standing, runs, data, noise_now, None, axis),
             )
             nothing, without_noise, with_noise = ways
             if kind.ndim == 0:  # all runs share the kind
@@ -215,7 +251,7 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
             return jax.tree.map(chosen, *each), None
 
         of_steps = private.transitions if isinstance(private, ChosenData) else None
-        last, _ = jax.lax.scan(step, standing, (kinds.astype(jnp.int32), of_steps))
+        last, _ = jax.lax.scan(step, standing, (kinds.astype(jnp.int32), noise, of_steps))
         return last
 
     if axis is not None:
@@ -228,6 +264,7 @@ def _stepped(
     standing: Standing,
     runs: Run,
     private: ExpertData | ChosenData | None,
+    noise: Array | None,
     plain: Transition | None,
     axis: str | None,
 ) -> Standing:
@@ -238,53 +275,67 @@ def _stepped(
     if isinstance(private, ChosenData):  # but each has chosen its own
         own = ChosenData(0, None)  # type: ignore[arg-type]
 
-    def one(at: Standing, run: Run, private: ExpertData | ChosenData | None) -> Standing:
-        return _one_step(recipe, at, run, private, plain, axis)
+    def one(at: Standing, run: Run, private: Any, noise: Array | None) -> Standing:
+        if private is not None:
+            gradient = _private_mean(recipe, at, run, private, noise, axis)
+        else:
+            gradient = _plain_gradient(recipe, at, run, plain)
+        return _after(recipe, at, run, gradient, is_private=private is not None)
 
-    return jax.vmap(one, (0, 0, own))(standing, runs, private)
+    return jax.vmap(one, (0, 0, own, 0))(standing, runs, private, noise)
 
 
-def _one_step(
+def _private_mean(
     recipe: Recipe,
-    standing: Standing,
+    at: Standing,
     run: Run,
-    private: ExpertData | ChosenData | None,
-    plain: Transition | None,
+    private: ExpertData | ChosenData,
+    noise: Array | None,
     axis: str | None,
-) -> Standing:
-    learner, number = recipe.learner, standing.step + 1
-    params, target = standing.params, standing.target
-    if private is not None:
-        assert recipe.private_shape is not None  # checked before the loop
-        key = private_key(run, number)
-        gradient = private_gradient(
-            learner, params, target, private, key, run.numbers, recipe.private_shape, axis
-        )
-    else:
-        assert plain is not None
-        chosen, own = jax.random.split(jax.random.fold_in(key_of(run.public_key), number))
-        first, end = run.plain_part
-        part = (first, jnp.where(end == 0, len(plain.reward), end))
-        batch = plain_batch(plain, chosen, recipe.batch_size, part)
-        keys = jax.random.split(own, recipe.batch_size)
-        gradient = plain_gradient(learner, params, target, batch, keys)
-    which = 0 if recipe.shared_optimiser or private is None else 1
-    rate = run.learning_rate if private is None else run.private_learning_rate
-    rate *= jnp.clip(1 - standing.step / run.rates_end, 0)
-    optimisers = list(standing.optimisers)
-    change, optimisers[which] = recipe.update().update(gradient, optimisers[which], params)
-    params = jax.tree.map(lambda old, by: old - rate * by, params, change)
-    return Standing(
-        params=params,
-        target=learner.update_target(params, target, number),
-        optimisers=(optimisers[0], optimisers[1]),
-        average=_averaged(recipe.averaging, standing.average, params),
-        step=number,
+) -> Any:
+    assert recipe.private_shape is not None  # checked before the loop
+    assert noise is not None  # made with the data
+    return private_mean(
+        recipe.learner,
+        at.params,
+        at.target,
+        private,
+        keys_of(step_key(run.noise_key, at.step + 1)),
+        noise,
+        run.numbers,
+        recipe.private_shape,
+        axis,
     )
 
 
-def _averaged(decay: float, average: Any, params: Any) -> Any:
-    return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, average, params)
+def _plain_gradient(recipe: Recipe, at: Standing, run: Run, plain: Transition | None) -> Any:
+    assert plain is not None  # checked before the loop
+    chosen, own = jax.random.split(jax.random.fold_in(key_of(run.public_key), at.step + 1))
+    first, end = run.plain_part
+    part = (first, jnp.where(end == 0, len(plain.reward), end))
+    batch = plain_batch(plain, chosen, recipe.batch_size, part)
+    return mean_gradient(recipe.learner, at.params, at.target, batch, own)
+
+
+def _after(recipe: Recipe, at: Standing, run: Run, gradient: Any, *, is_private: bool) -> Standing:
+    """Where a run stands after a step in the direction of a gradient."""
+    which = 1 if is_private and not recipe.shared_optimiser else 0
+    rate = run.private_learning_rate if is_private else run.learning_rate
+    rate *= jnp.clip(1 - at.step / run.rates_end, 0)
+    optimisers, number = list(at.optimisers), at.step + 1
+    change, optimisers[which] = recipe.optimiser.transformation.update(
+        gradient, optimisers[which], at.params
+    )
+    params = jax.tree.map(lambda old, by: old - rate * by, at.params, change)
+    # The plain mean of the first parameters, and later one that forgets.
+    weight = jnp.maximum(1 - recipe.averaging, 1 / jnp.maximum(number - run.average_from, 1))
+    return Standing(
+        params=params,
+        target=recipe.learner.update_target(params, at.target, number),
+        optimisers=(optimisers[0], optimisers[1]),
+        average=jax.tree.map(lambda old, new: old + weight * (new - old), at.average, params),
+        step=number,
+    )
 
 
 def _finite(tree: Any) -> bool:

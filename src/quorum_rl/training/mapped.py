@@ -24,8 +24,9 @@ from quorum_rl.devices import usable_cores
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training.expert_data import Array, ChosenData, chosen_within
-from quorum_rl.training.mechanism import StepShape, experts_at, keys_of, poisson_sample
-from quorum_rl.training.recipe import Run, private_key
+from quorum_rl.training.keys import keys_of, step_key
+from quorum_rl.training.mechanism import StepShape, experts_at, poisson_sample
+from quorum_rl.training.recipe import Run
 from quorum_rl.types import Transition
 
 DEVIATIONS = 6  # above the mean that there is room for in the beginning; more are made room for
@@ -58,7 +59,7 @@ class MappedData:
         first = self.demonstrations.expert_transition_offsets
         runs_count, room = draws.expert.shape[1:]
         empty = self.demonstrations.transitions(np.zeros(0, np.int64))
-        axes = (steps, runs_count, room, shape.transitions_per_expert)
+        axes = (steps, runs_count, room, shape.contribution.transitions)
         made = Transition(*(np.empty((*axes, *one.shape[1:]), one.dtype) for one in empty))  # type: ignore[arg-type]
 
         def gather(place: tuple[int, int]) -> None:
@@ -73,6 +74,13 @@ class MappedData:
             list(workers.map(gather, places))
         return ChosenData(made, self.counts)
 
+    def numbers_read(self, shape: StepShape, runs: Run) -> int:
+        """About how many numbers a step of all runs reads."""
+        rate = (float(np.max(np.asarray(runs.numbers.last_drawn))) + 1) / 2**32
+        width = 2 * self.demonstrations.declared.observation_size + 4
+        drawn = math.ceil(rate * len(self.counts))
+        return len(runs.rates_end) * drawn * shape.contribution.transitions * width
+
     def _draws(
         self, shape: StepShape, runs: Run, wanted: npt.NDArray[np.bool_], done: int
     ) -> "_Draws":
@@ -82,7 +90,7 @@ class MappedData:
         usual = experts * rate + DEVIATIONS * math.sqrt(experts * rate * (1 - rate))
         room = min(8 * math.ceil((usual + 1) / 8), experts)
         while True:
-            size = (shape.transitions_per_expert, room)
+            size = (shape.contribution.transitions, room)
             found: _Draws = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done))
             most = int(found.count.max())
             if most <= room:
@@ -120,11 +128,11 @@ def _drawn(size: tuple[int, int], counts: Array, runs: Run, wanted: Array, done:
     per_expert, room = size
 
     def one(run: Run, number: Array) -> _Draws:
-        sampling_key, transitions_key, _, _ = keys_of(private_key(run, number))
-        drawn = poisson_sample(sampling_key, len(counts), run.numbers.last_drawn) & (counts > 0)
+        keys = keys_of(step_key(run.noise_key, number))
+        drawn = poisson_sample(keys.sampling, len(counts), run.numbers.last_drawn) & (counts > 0)
         so_far = jnp.cumsum(drawn)
         experts = experts_at(so_far, jnp.arange(1, room + 1))
-        within = chosen_within(counts[experts], experts, transitions_key, per_expert)
+        within = chosen_within(counts[experts], experts, keys.transitions, per_expert)
         return _Draws(so_far[-1], experts, within)
 
     def step(now: tuple[Array, Array]) -> _Draws:

@@ -1,24 +1,25 @@
-"""The private step: who is drawn, how much each one counts, and the noise that hides them.
+"""The private step: who is drawn, what each one counts for, and the noise that hides them.
 
-One step is one Poisson-subsampled Gaussian mechanism, and `PrivateStep.event` says so:
+One step is one Poisson-subsampled Gaussian mechanism, and `PrivateStep.event` says so, whatever an
+expert contributes (`contributions.py`):
 
-1. every expert is drawn independently with probability q;
-2. the gradients of the drawn experts are clipped to norm C and summed (`clipping.py`);
-3. noise of standard deviation σ·C is added to every entry of the sum, once;
+1. every expert is drawn independently with probability q; with q = 1, everybody is;
+2. the contributions of the drawn experts are clipped to norm C, rounded to a lattice of whole
+   numbers and summed (`lattice.py`);
+3. whole numbers of noise of standard deviation σ·C are added to the sum, once (`noise.py`);
 4. the result is divided by a declared constant, never by how many were drawn.
 
-A step's key is split in four: who is drawn; which of their transitions (counted by the expert's
-number); the learner's own randomness (folded with it); the noise. Give every step a key of its own.
+A step's key is split in four (`keys.py`); an expert's transitions and its contribution's randomness
+are counted by the expert's number.
 
 Experts may be spread over the devices of a mesh. Every device has the step's key, and draws by the
-same counters: an expert's fate depends on its number and not on where it is. An expert is on one
-device only, so it changes one device's sum by at most C, and the sum of all sums by as much; noise
-is what the first device's sum starts at and others' do not, so it is in the total once. All devices
-get that one total, and take the same step from it. Before it is made, sums without noise travel
-between devices: whoever could read them there must be trusted with the data.
+same counters: an expert's fate depends on its number and not on where it is. Whole numbers are
+summed, so devices, chunks and order change no bit of a sum. All devices add the same noise to the
+total, and take the same step. Before it is added, sums without noise travel between devices:
+whoever could read them there must be trusted with the data.
 
-Limitations: the noise is a float32 number, the generator is JAX's, and a step takes longer the more
-experts it draws: the time a step takes must not be published.
+Limitations: the generator is JAX's, and a step takes longer the more experts it draws: the time a
+step takes must not be published.
 """
 
 import math
@@ -32,30 +33,32 @@ import jax.numpy as jnp
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.privacy.events import TrainingEvent
-from quorum_rl.training.clipping import clipped_sum
+from quorum_rl.training.contributions import Contribution
 from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
-from quorum_rl.training.gaussian import standard_normal
 from quorum_rl.training.generator import random_words
+from quorum_rl.training.keys import StepKeys
+from quorum_rl.training.lattice import lattice_sum, units_for
 
-LARGEST_MICRO_BATCH = 1024
+LARGEST_CHUNK = 1024  # experts
+LARGEST_READ = 2**18  # transitions that a chunk of experts reads
 
 
 class StepShape(NamedTuple):
     """What decides the program that a step is compiled to."""
 
-    transitions_per_expert: int
-    micro_batch: int
+    contribution: Contribution
+    chunk: int
     normalised: bool
 
     @property
     def remainder(self) -> int:
-        """The size of the small micro-batches for what a whole one would mostly pad."""
-        return 8 * math.ceil(self.micro_batch / 64)
+        """The size of the small chunks for what a whole one would mostly pad."""
+        return 8 * math.ceil(self.chunk / 64)
 
     def on_one_of(self, devices: int) -> "StepShape":
-        """The shape for a device's part of what is drawn; another changes nothing but rounding."""
-        part = 8 * math.ceil(self.micro_batch / (8 * devices))
-        return self._replace(micro_batch=min(part, self.micro_batch))
+        """The shape for a device's part of what is drawn; another changes nothing."""
+        part = 8 * math.ceil(self.chunk / (8 * devices))
+        return self._replace(chunk=min(part, self.chunk))
 
 
 class StepNumbers(NamedTuple):
@@ -63,16 +66,16 @@ class StepNumbers(NamedTuple):
 
     last_drawn: Array  # uint32; an expert is drawn if its 32 random bits are at most this
     clip_norm: Array
-    noise_multiplier: Array
+    units: Array  # of the lattice, in a clip norm
     expected_batch: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateStep:
-    """One step of expert-level DP-SGD; every number is declared, none measured from data.
+    """One private step; every number is declared, none measured from data.
 
     `expected_batch` is what the sum is divided by; it scales the step and is no part of the
-    guarantee. `micro_batch` is how many experts are worked on at once.
+    guarantee. `chunk` is how many experts are worked on at once.
 
     Raises:
         QuorumError: for a number out of its range.
@@ -82,8 +85,8 @@ class PrivateStep:
     clip_norm: float
     noise_multiplier: float
     expected_batch: float
-    micro_batch: int
-    transitions_per_expert: int = 16
+    chunk: int
+    contribution: Contribution
     normalised: bool = False
 
     def __post_init__(self) -> None:
@@ -93,16 +96,11 @@ class PrivateStep:
             value = getattr(self, name)
             # Within the squares that float32 can hold.
             _check(name.replace("_", " "), value, 1e-15 <= value <= 1e15, "a positive number")
-        _check(
-            "noise multiplier",
-            self.noise_multiplier,
-            0 < self.noise_multiplier < 1e15,
-            "a positive number",
-        )
-        for name in ("micro_batch", "transitions_per_expert"):
-            value = getattr(self, name)
-            whole = isinstance(value, int) and value >= 1
-            _check(name.replace("_", " "), value, whole, "a whole number above 0")
+        noise = self.noise_multiplier
+        _check("noise multiplier", noise, 0 < noise < math.inf, "a positive number")
+        whole = isinstance(self.chunk, int) and self.chunk >= 1
+        _check("chunk", self.chunk, whole, "a whole number above 0")
+        _ = self.units  # refuses more noise than there is room for
 
     def event(self, steps: int) -> TrainingEvent:
         """What `steps` such steps are, for the ledger."""
@@ -111,8 +109,18 @@ class PrivateStep:
         )
 
     @property
+    def units(self) -> int:
+        """How many units of the lattice a clip norm has."""
+        return units_for(self.noise_multiplier)
+
+    @property
+    def noise_scale(self) -> float:
+        """The standard deviation of the noise before it is rounded, in units of the lattice."""
+        return self.noise_multiplier * self.units
+
+    @property
     def shape(self) -> StepShape:
-        return StepShape(self.transitions_per_expert, self.micro_batch, self.normalised)
+        return StepShape(self.contribution, self.chunk, self.normalised)
 
     @property
     def numbers(self) -> StepNumbers:
@@ -120,75 +128,86 @@ class PrivateStep:
         return StepNumbers(
             jnp.asarray(math.floor(self.sampling_rate * 2**32) - 1, jnp.uint32),
             jnp.asarray(self.clip_norm, jnp.float32),
-            jnp.asarray(self.noise_multiplier, jnp.float32),
+            jnp.asarray(self.units, jnp.float32),
             jnp.asarray(self.expected_batch, jnp.float32),
         )
 
 
-def default_micro_batch(
-    experts_declared: int, sampling_rate: float, transitions_per_expert: int = 1
-) -> int:
-    """The micro-batch that wastes least, for what is drawn of that many experts.
+def default_chunk(experts_declared: int, sampling_rate: float, transitions: int) -> int:
+    """How many experts to work on at once, for what is drawn of that many.
 
-    What is left over goes into small ones (`StepShape.remainder`). On a CPU each of them costs
-    more than its transitions do, and so does padding: with few transitions an expert the mean of
-    what is drawn was best, with many what is nearly always drawn. An accelerator, idle in small
-    ones, takes what is usually drawn in one (two deviations above the mean).
+    What is left over goes into small chunks (`StepShape.remainder`), which cost more each than
+    their experts do; so one chunk has what is usually drawn, unless that reads too much at once.
     """
     mean = experts_declared * sampling_rate
     deviation = math.sqrt(mean * (1 - sampling_rate))
-    deviations = 2 if jax.default_backend() != "cpu" else 0 if transitions_per_expert <= 5 else -1
-    size = mean + deviations * deviation
-    return min(8 * max(1, (math.ceil if deviations > 0 else round)(size / 8)), LARGEST_MICRO_BATCH)
+    most = max(8, min(LARGEST_CHUNK, LARGEST_READ // transitions))
+    if jax.default_backend() != "cpu":
+        return min(8 * max(1, math.ceil((mean + 2 * deviation) / 8)), LARGEST_CHUNK)
+    return min(8 * max(1, round((mean - deviation) / 8)), 8 * (most // 8))
 
 
-def private_gradient(
+def private_mean(
     learner: Learner,
     params: Any,
     target: Any,
     data: ExpertData | ChosenData,
-    key: Array,
+    keys: StepKeys,
+    noise: Array,
     numbers: StepNumbers,
     shape: StepShape,
     axis: str | None = None,
 ) -> Any:
-    """The noisy mean gradient of a Poisson sample of experts.
+    """The noisy mean contribution of a Poisson sample of experts.
 
     With `axis`, that of a mesh, every device calls this with its own experts as `data` and with all
-    else the same, and gets the gradient of all.
+    else the same, and gets the mean of all.
 
-    Guarantee: with `numbers` and `shape` of a `PrivateStep` and a fresh secret key, the result is
-    as private as that step's `event(1)` says, for neighbours that differ by one expert. If nobody
-    is drawn, the noise alone comes out.
+    Guarantee: with `numbers` and `shape` of a `PrivateStep`, fresh secret keys, and `noise` drawn
+    by `rounded_noise` at the step's `noise_scale`, the result is as private as that step's
+    `event(1)` says, for neighbours that differ by one expert. If nobody is drawn, the noise alone
+    comes out.
 
-    Shapes: the gradient as `params`. `learner` and `shape` are static; the rest may be traced.
+    Shapes: the mean as `params`, zeros where the contribution trains nothing; `noise`
+    (`trained_count`,), int32. `learner` and `shape` are static; the rest may be traced.
     """
-    sampling_key, transitions_key, learner_key, noise_key = keys_of(key)
-    drawn = who_is_drawn(data, sampling_key, numbers.last_drawn)
-    noise = noise_like(params, noise_key, numbers)
+    drawn = who_is_drawn(data, keys.sampling, numbers.last_drawn)
     if axis is not None:
         shape = shape.on_one_of(jax.lax.axis_size(axis))
-        noise = _on_the_first(noise, axis)
-    total = sum_over_drawn(
-        learner,
-        params,
-        target,
-        data,
-        drawn,
-        (transitions_key, learner_key),
-        numbers.clip_norm,
-        shape,
-        noise,
-    )
+    total = sum_over_drawn(learner, params, target, data, drawn, keys, numbers, shape)
     if axis is not None:
         total = jax.lax.psum(total, axis)
-    return jax.tree.map(lambda leaf: leaf / numbers.expected_batch, total)
+    unit = numbers.clip_norm / numbers.units / numbers.expected_batch
+    return _as_params(learner, params, shape.contribution, total, noise, unit)
 
 
-def keys_of(key: Array) -> tuple[Array, Array, Array, Array]:
-    """A step's keys: for who is drawn, for their transitions, for the learner, for the noise."""
-    sampling, transitions, learner, noise = jax.random.split(key, 4)
-    return sampling, transitions, learner, noise
+def trained_count(learner: Learner, params: Any, contribution: Contribution) -> int:
+    """How many parameters a contribution changes, and noise is added to."""
+    leaves = jax.tree.leaves(params)
+    marks = jax.tree.leaves(contribution.trained(learner, params))
+    return sum(math.prod(leaf.shape) for leaf, mark in zip(leaves, marks, strict=True) if mark)
+
+
+def _as_params(
+    learner: Learner,
+    params: Any,
+    contribution: Contribution,
+    total: list[Array],
+    noise: Array,
+    unit: Array,
+) -> Any:
+    """Sums and noise of the trained leaves, in the parameters' own units and places."""
+    leaves, structure = jax.tree.flatten(params)
+    marks = jax.tree.leaves(contribution.trained(learner, params))
+    made, sums, place = [], iter(total), 0
+    for leaf, mark in zip(leaves, marks, strict=True):
+        if not mark:
+            made.append(jnp.zeros_like(leaf))
+            continue
+        own = jax.lax.dynamic_slice_in_dim(noise, place, leaf.size).reshape(leaf.shape)
+        made.append((next(sums) + own).astype(jnp.float32) * unit)
+        place += leaf.size
+    return jax.tree.unflatten(structure, made)
 
 
 def who_is_drawn(data: ExpertData | ChosenData, key: Array, last_drawn: Array) -> Array:
@@ -211,73 +230,57 @@ def poisson_sample(
     return bits <= last_drawn
 
 
-def _on_the_first(tree: Any, axis: str) -> Any:
-    """`tree` on the first device of the axis, zeros on all others."""
-    first = jax.lax.axis_index(axis) == 0
-    return jax.tree.map(lambda leaf: jnp.where(first, leaf, 0), tree)
-
-
-def noise_like(params: Any, key: Array, numbers: StepNumbers) -> Any:
-    """What hides an expert: for every parameter, a normal number of standard deviation σ·C."""
-    leaves, structure = jax.tree.flatten(params)
-    scale = numbers.noise_multiplier * numbers.clip_norm
-    noise = [
-        scale * standard_normal(key, leaf.size, stream).reshape(leaf.shape)
-        for stream, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, noise)
-
-
 def sum_over_drawn(
     learner: Learner,
     params: Any,
     target: Any,
     data: ExpertData | ChosenData,
     drawn: Array,
-    keys: tuple[Array, Array],
-    clip_norm: Array,
+    keys: StepKeys,
+    numbers: StepNumbers,
     shape: StepShape,
-    start: Any,
-) -> Any:
-    """`start` and the clipped sum over all drawn experts, in as many micro-batches as it takes.
+) -> list[Array]:
+    """The sum on the lattice over all drawn experts, in as many chunks as it takes.
 
-    Nobody is left out, however many were drawn, and the micro-batch does not change the result
-    but for rounding. `keys` are those for transitions and for the learner.
+    Nobody is left out, however many were drawn, and the chunks change nothing.
 
-    A step starts at its noise rather than at zero: it is then made in one pass, where a compiler
-    that sees it used by a sum, and that by both moments of an optimiser, makes it several times.
+    Guarantee: an expert changes the sum by a norm of at most `units` (see `lattice_sum`).
 
-    Guarantee: an expert changes the sum by at most `clip_norm` (see `clipped_sum`).
+    Shapes: a list of the trained leaves, int32.
     """
-    transitions_key, learner_key = keys
-    per_expert = shape.transitions_per_expert
+    contribution = shape.contribution
+    marks = jax.tree.leaves(contribution.trained(learner, params))
     drawn_so_far = jnp.cumsum(drawn)
     drawn_count = drawn_so_far[-1]
 
-    def learner_keys(number: Array) -> Array:
-        return jax.random.split(jax.random.fold_in(learner_key, number), per_expert)
+    def contributed(transitions: Any, number: Array) -> list[Array]:
+        key = jax.random.fold_in(keys.contribution, number)
+        made = contribution(learner, params, target, transitions, key)
+        return [leaf for leaf, mark in zip(jax.tree.leaves(made), marks, strict=True) if mark]
 
-    def add(size: int, state: tuple[Array, Any]) -> tuple[Array, Any]:
+    def add(size: int, state: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         done, total = state
         places = done + jnp.arange(1, size + 1)
         experts = experts_at(drawn_so_far, places)
-        part = clipped_sum(
-            learner,
-            params,
-            target,
-            data.read(experts, places - 1, transitions_key, per_expert),
+        shown = data.read(experts, places - 1, keys.transitions, contribution.transitions)
+        part = lattice_sum(
+            jax.vmap(contributed)(shown, data.first + experts),
             places <= drawn_count,
-            jax.vmap(learner_keys)(data.first + experts),
-            clip_norm,
+            numbers.clip_norm,
+            numbers.units,
             shape.normalised,
         )
         return done + size, jax.tree.map(jnp.add, total, part)
 
-    def more_than(left_over: int, state: tuple[Array, Any]) -> Array:
+    def more_than(left_over: int, state: tuple[Array, list[Array]]) -> Array:
         return drawn_count - state[0] > left_over
 
-    state = (jnp.zeros_like(drawn_count), start)
-    for size, left_over in ((shape.micro_batch, shape.micro_batch // 2), (shape.remainder, 0)):
+    leaves = jax.tree.leaves(params)
+    nothing = [
+        jnp.zeros(leaf.shape, jnp.int32) for leaf, mark in zip(leaves, marks, strict=True) if mark
+    ]
+    state = (jnp.zeros_like(drawn_count), nothing)
+    for size, left_over in ((shape.chunk, shape.chunk // 2), (shape.remainder, 0)):
         state = jax.lax.while_loop(partial(more_than, left_over), partial(add, size), state)
     return state[1]
 

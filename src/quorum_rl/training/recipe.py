@@ -2,19 +2,55 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from quorum_rl.errors import QuorumError
-from quorum_rl.learners import Learner, defaults
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.learners import Learner
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import Array
 from quorum_rl.training.mechanism import PrivateStep, StepNumbers, StepShape
 
-Optimiser = Literal["adam", "momentum", "sgd"]
+
+@dataclass(frozen=True)
+class Optimiser:
+    """How the server turns gradients, or what experts contribute like them, into steps.
+
+    Any optax transformation without its learning rate, which is a number of the run and falls over
+    it. Its state is made of noisy sums only. `name` is what configurations call it.
+    """
+
+    name: str
+    transformation: optax.GradientTransformation
+
+
+_USUAL = {
+    "sgd": optax.identity,
+    "momentum": lambda: optax.trace(decay=0.9),
+    "adam": optax.scale_by_adam,
+}
+
+
+@cache
+def _usual(name: str) -> Optimiser:
+    return Optimiser(name, _USUAL[name]())
+
+
+def optimiser_of(said: str | Optimiser) -> Optimiser:
+    """An optimiser by name, or one's own.
+
+    Raises:
+        QuorumError: if none of ours has that name.
+    """
+    if isinstance(said, Optimiser):
+        return said
+    if said not in _USUAL:
+        raise unknown_name("optimiser", said, _USUAL)
+    return _usual(said)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +59,9 @@ class Recipe:
 
     Steps with and without noise have optimisers of their own unless `shared_optimiser`, which is
     the paper's: noise would otherwise fill the second moments that scale the steps without it.
-    `averaging` is the decay of an exponential average over the parameters, which is then what
-    training returns; 0 returns the last ones. `batch_size` is that of steps without noise.
+    `averaging` is the decay of an average over the parameters, which is then what training
+    returns; 0 returns the last ones, 1 the plain mean from the run's `average_from` on.
+    `batch_size` is that of steps without noise.
 
     Raises:
         QuorumError: for a number out of its range.
@@ -33,25 +70,15 @@ class Recipe:
     learner: Learner
     private_shape: StepShape | None
     batch_size: int = 256
-    optimiser: Optimiser = defaults.OPTIMISER  # type: ignore[assignment]
+    optimiser: Optimiser = optimiser_of("adam")  # noqa: RUF009  # frozen
     shared_optimiser: bool = False
     averaging: float = 0.0
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise QuorumError(f"the batch size is {self.batch_size}: give at least 1.")
-        if not 0 <= self.averaging < 1:
-            raise QuorumError(f"averaging is {self.averaging}: give a decay from 0 to below 1.")
-        if self.optimiser not in ("adam", "momentum", "sgd"):
-            raise QuorumError(f"the optimiser is {self.optimiser!r}: choose adam, momentum or sgd.")
-
-    def update(self) -> Any:
-        """The optimiser without its learning rate, which is a number of the run."""
-        if self.optimiser == "adam":
-            return optax.scale_by_adam()
-        if self.optimiser == "momentum":
-            return optax.trace(decay=0.9)
-        return optax.identity()
+        if not 0 <= self.averaging <= 1:
+            raise QuorumError(f"averaging is {self.averaging}: give a decay from 0 to 1.")
 
 
 @pytree
@@ -59,18 +86,22 @@ class Run:
     """What one run has for itself. Stacked along a first axis, many runs are one program.
 
     Steps with and without noise may have different learning rates; both fall in a straight line to
-    zero at step `rates_end`, and stay as they are if that is infinite. `plain_part` is where, in
-    the transitions that all runs share for steps without noise, this run's own begin and end.
+    zero at step `rates_end`, and stay as they are if that is infinite. The average of parameters
+    begins after step `average_from`. `plain_part` is where, in the transitions that all runs share
+    for steps without noise, this run's own begin and end.
 
     `noise_key` is SECRET: with it the noise can be taken off. `public_key` decides the initial
-    parameters and the batches of released data. Both are the words of a JAX key.
+    parameters and the batches of released data. Both are the words of a JAX key; `noise_scale` is
+    the words of a double, which the programs of a training do not read.
     """
 
     noise_key: Array
     public_key: Array
+    noise_scale: Array
     learning_rate: Array
     private_learning_rate: Array
     rates_end: Array
+    average_from: Array
     plain_part: tuple[Array, Array]
     numbers: StepNumbers
 
@@ -85,6 +116,7 @@ def new_run(
     learning_rate: float,
     private_learning_rate: float | None = None,
     rates_end: float = math.inf,
+    average_from: float = 0.0,
     private: PrivateStep | None,
     plain_part: tuple[int, int] = (0, 0),
 ) -> Run:
@@ -102,28 +134,26 @@ def new_run(
     for rate in rates:
         if not rate > 0:
             raise QuorumError(f"the learning rate is {rate}: give a positive number.")
+    scale = 0.0 if private is None else private.noise_scale
     return Run(
         noise_key=jnp.asarray(noise_key, jnp.uint32),
         public_key=jnp.asarray(public_key, jnp.uint32),
+        noise_scale=jnp.asarray(np.float64(scale).reshape(1).view(np.uint32)),
         learning_rate=jnp.asarray(rates[0], jnp.float32),
         private_learning_rate=jnp.asarray(rates[1], jnp.float32),
         rates_end=jnp.asarray(rates_end, jnp.float32),
+        average_from=jnp.asarray(average_from, jnp.float32),
         plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),
         numbers=_no_numbers() if private is None else private.numbers,
     )
 
 
-def key_of(words: Array) -> Array:
-    """The JAX key that is made of these words."""
-    key: Array = jax.random.wrap_key_data(words, impl="threefry2x32")
-    return key
-
-
-def private_key(run: Run, number: Array) -> Array:
-    """The secret key of the step of that number, the first being 1."""
-    return jax.random.fold_in(key_of(run.noise_key), number)
+def noise_scales(runs: Run) -> Any:
+    """The doubles in `noise_scale`. Shapes: (runs,)."""
+    words = np.ascontiguousarray(np.asarray(runs.noise_scale, np.uint32))
+    return words.view(np.float64)[..., 0]
 
 
 def _no_numbers() -> StepNumbers:
     """Those of a run without private steps. No constant: it would start JAX on import."""
-    return StepNumbers(jnp.zeros((), jnp.uint32), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
+    return StepNumbers(jnp.zeros((), jnp.uint32), jnp.zeros(()), jnp.ones(()), jnp.ones(()))

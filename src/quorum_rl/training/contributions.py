@@ -1,0 +1,168 @@
+"""What an expert contributes to a private step: the only code of training that sees its log.
+
+A contribution is a pure function of the shared parameters, the target, some of one expert's
+transitions and a key. It says in which direction the parameters should *not* go, as a gradient
+does: the server subtracts. Whatever it returns is clipped, rounded and summed in one place
+(`mechanism.py`), so that none of them can spoil the guarantee.
+
+- `Local`: the expert learns from its own log for some steps; the way it went, reversed.
+- `Gradient`: the mean gradient of its transitions.
+- `Solve`: a last layer in closed form over features that are public.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from quorum_rl.learners import Learner
+from quorum_rl.learners.learner import DenseLearner, require
+from quorum_rl.learners.networks import apply_hidden
+from quorum_rl.types import Transition
+
+Array = jax.Array
+
+
+class Contribution(Protocol):
+    """How an expert's transitions become its contribution. Hashable: programs are kept by it."""
+
+    @property
+    def transitions(self) -> int:
+        """How many of an expert's transitions it is given, drawn uniformly with replacement."""
+
+    def trained(self, learner: Learner, params: Any) -> Any:
+        """Which leaves of the parameters it changes: a pytree of booleans. Others get no noise."""
+
+    def __call__(
+        self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
+    ) -> Any:
+        """The contribution of one expert, as `params`. Shapes: the fields (transitions, …)."""
+
+
+def mean_gradient(
+    learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
+) -> Any:
+    """The gradient of the mean loss of some transitions. Private only if they are public already.
+
+    Shapes: the fields of `transitions` (n, …); the gradient as `params`.
+    """
+    keys = jax.random.split(key, len(transitions.reward))
+
+    def mean_loss(params: Any) -> Array:
+        losses = jax.vmap(learner.loss, (None, None, 0, 0))(params, target, transitions, keys)
+        return losses.mean()
+
+    return jax.grad(mean_loss)(params)
+
+
+def _everything(params: Any) -> Any:
+    return jax.tree.map(lambda _: True, params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient:
+    """The mean gradient of `transitions` transitions: DP-SGD, and with 1 the paper's step."""
+
+    transitions: int = 64
+
+    def __post_init__(self) -> None:
+        require("transitions_per_expert", self.transitions, self.transitions >= 1, "at least 1")
+
+    def trained(self, learner: Learner, params: Any) -> Any:
+        del learner
+        return _everything(params)
+
+    def __call__(
+        self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
+    ) -> Any:
+        return mean_gradient(learner, params, target, transitions, key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """`steps` plain gradient steps from the shared parameters, each on `batch_size` transitions."""
+
+    steps: int = 20
+    batch_size: int = 64
+    rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        require("local_steps", self.steps, self.steps >= 1, "at least 1")
+        require("transitions_per_expert", self.batch_size, self.batch_size >= 1, "at least 1")
+        require("local_rate", self.rate, 0 < self.rate < float("inf"), "a positive number")
+
+    @property
+    def transitions(self) -> int:
+        return self.steps * self.batch_size
+
+    def trained(self, learner: Learner, params: Any) -> Any:
+        del learner
+        return _everything(params)
+
+    def __call__(
+        self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
+    ) -> Any:
+        parts = jax.tree.map(
+            lambda leaf: leaf.reshape(self.steps, self.batch_size, *leaf.shape[1:]), transitions
+        )
+
+        def step(at: Any, now: tuple[Transition, Array]) -> tuple[Any, None]:
+            batch, key = now
+            gradient = mean_gradient(learner, at, target, batch, key)
+            return jax.tree.map(lambda old, by: old - self.rate * by, at, gradient), None
+
+        last, _ = jax.lax.scan(step, params, (parts, jax.random.split(key, self.steps)))
+        return jax.tree.map(jnp.subtract, params, last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solve:
+    """Imitation by ridge regression of the last layer, over the hidden layers as they are.
+
+    The hidden layers stay at their random beginning, which is public, and get no noise. Each action
+    is regressed on the features, 1 where the expert took it and −1/(actions − 1) where not. One
+    step with a large rate leaves nothing of the last layer's own beginning, and who decides by the
+    highest output does not mind the scale.
+    """
+
+    transitions: int = 1024
+    ridge: float = 0.01
+
+    def __post_init__(self) -> None:
+        require("transitions_per_expert", self.transitions, self.transitions >= 1, "at least 1")
+        require("ridge", self.ridge, 0 < self.ridge < float("inf"), "a positive number")
+
+    def trained(self, learner: Learner, params: Any) -> Any:
+        name = _deciding(learner)
+        marks = jax.tree.map(lambda _: False, params)
+        *hidden, last = marks[name]
+        return marks | {name: (*hidden, jax.tree.map(lambda _: True, last))}
+
+    def __call__(
+        self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
+    ) -> Any:
+        del target, key
+        name = _deciding(learner)
+        assert isinstance(learner, DenseLearner)  # checked with its name
+        last = params[name][-1]
+        seen = apply_hidden(params[name], learner.standardised(transitions.observation))
+        features = jnp.concatenate([seen, jnp.ones((len(seen), 1))], axis=1)
+        actions = last.bias.shape[0]
+        taken = transitions.action[:, None] == jnp.arange(actions)
+        aims = jnp.where(taken, 1.0, -1.0 / max(actions - 1, 1))
+        moments = features.T @ features / len(features)
+        found = jnp.linalg.solve(
+            moments + self.ridge * jnp.eye(len(moments)), features.T @ aims / len(features)
+        )
+        head = last._replace(weight=-found[:-1], bias=-found[-1])
+        still = jax.tree.map(jnp.zeros_like, params)
+        return still | {name: (*still[name][:-1], head)}
+
+
+def _deciding(learner: Learner) -> str:
+    """The network whose last layer is solved for: that of an imitator."""
+    fits = isinstance(learner, DenseLearner) and not learner.target_names
+    require("the learner of method solve", learner, fits, "bc")
+    assert isinstance(learner, DenseLearner)
+    return learner.decision().highest
