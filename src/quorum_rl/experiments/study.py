@@ -24,7 +24,7 @@ from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol
 from quorum_rl.evaluation.summary import Scores
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.driver import Keys, Steps, fresh, runs_of, steps_of, train_runs
+from quorum_rl.fit.driver import Keys, Steps, fresh, longer, runs_of, steps_of, train_runs
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.privacy import ReleasePlan
@@ -235,8 +235,8 @@ def togetherness(plan: FitPlan) -> Hashable:
 
 def with_room(data: ExpertData, count: int) -> ExpertData:
     """The same experts with zeros behind, up to `count` transitions: fewer are the same program."""
-    longer = jax.tree.map(lambda leaf: longer(leaf, count), data.transitions)
-    return replace(data, transitions=longer)
+    padded = jax.tree.map(lambda leaf: longer(leaf, count), data.transitions)
+    return replace(data, transitions=padded)
 
 
 @contextmanager

@@ -18,18 +18,13 @@ from quorum_rl.learners import DenseLearner, hyper_parameters
 from quorum_rl.logs.demonstrations import Declared
 
 LOCAL: Final[dict[str, Any]] = {
-    "private_steps": 30,
+    "private_steps": 60,
     "local_steps": 60,
     "local_rate": 0.5,
     "private_learning_rate": 1.5,
 }
-# The largest network whose noise over signal is at most this; else the last one.
-SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (
-    ((64,), 0.5),
-    ((32,), 0.8),
-    ((16,), 1.0),
-    ((), 0.0),
-)
+# The first network whose noise over signal is at most this; a linear one if none is.
+SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
 TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
 
 

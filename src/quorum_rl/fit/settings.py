@@ -25,7 +25,7 @@ USUAL: Final[dict[str, dict[str, Any]]] = {
     "local": {
         "transitions_per_expert": 64,
         "sampling_rate": 1.0,
-        "clip_norm": 1.0,
+        "clip_norm": 0.3,
         "optimiser": "sgd",
         "averaging": 1.0,
         "normalised": False,

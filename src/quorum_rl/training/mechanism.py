@@ -12,11 +12,16 @@ expert contributes (`contributions.py`):
 A step's key is split in four (`keys.py`); an expert's transitions and its contribution's randomness
 are counted by the expert's number.
 
+All chunks of a step have one size, a multiple of eight. A contribution is made of floats, and the
+same transitions give other last bits in a chunk of another size: an expert who moved others into
+one would change their shares too. Where it stands in chunks of one size changes none
+(tests/training/test_mechanism.py).
+
 Experts may be spread over the devices of a mesh. Every device has the step's key, and draws by the
 same counters: an expert's fate depends on its number and not on where it is. Whole numbers are
-summed, so devices, chunks and order change no bit of a sum. All devices add the same noise to the
-total, and take the same step. Before it is added, sums without noise travel between devices:
-whoever could read them there must be trusted with the data.
+summed, so with chunks of one size devices and order change no bit of a sum. All devices add the
+same noise to the total, and take the same step. Before it is added, sums without noise travel
+between devices: whoever could read them there must be trusted with the data.
 
 Limitations: the generator is JAX's, and a step takes longer the more experts it draws: the time a
 step takes must not be published.
@@ -24,7 +29,6 @@ step takes must not be published.
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -40,7 +44,9 @@ from quorum_rl.training.keys import StepKeys
 from quorum_rl.training.lattice import lattice_sum, units_for
 
 LARGEST_CHUNK = 1024  # experts
-LARGEST_READ = 2**18  # transitions that a chunk of experts reads
+LARGEST_READ = (
+    2**18
+)  # transitions that a chunk of experts reads on a CPU; four times that on others
 
 
 class StepShape(NamedTuple):
@@ -51,14 +57,13 @@ class StepShape(NamedTuple):
     normalised: bool
 
     @property
-    def remainder(self) -> int:
-        """The size of the small chunks for what a whole one would mostly pad."""
-        return 8 * math.ceil(self.chunk / 64)
+    def size(self) -> int:
+        """How many experts every chunk has: `chunk`, up to a multiple of eight."""
+        return 8 * math.ceil(self.chunk / 8)
 
     def on_one_of(self, devices: int) -> "StepShape":
-        """The shape for a device's part of what is drawn; another changes nothing."""
-        part = 8 * math.ceil(self.chunk / (8 * devices))
-        return self._replace(chunk=min(part, self.chunk))
+        """The shape for a device's part of what is drawn; contributions may round otherwise."""
+        return self._replace(chunk=8 * math.ceil(self.chunk / (8 * devices)))
 
 
 class StepNumbers(NamedTuple):
@@ -136,15 +141,15 @@ class PrivateStep:
 def default_chunk(experts_declared: int, sampling_rate: float, transitions: int) -> int:
     """How many experts to work on at once, for what is drawn of that many.
 
-    What is left over goes into small chunks (`StepShape.remainder`), which cost more each than
-    their experts do; so one chunk has what is usually drawn, unless that reads too much at once.
+    The last chunk is filled up with nobody, who take as long. So what is usually drawn (two
+    deviations above the mean, and one more, as one fewer than there are may be declared) is cut
+    into equal chunks, as few as do not read too much at once.
     """
     mean = experts_declared * sampling_rate
-    deviation = math.sqrt(mean * (1 - sampling_rate))
-    most = max(8, min(LARGEST_CHUNK, LARGEST_READ // transitions))
-    if jax.default_backend() != "cpu":
-        return min(8 * max(1, math.ceil((mean + 2 * deviation) / 8)), LARGEST_CHUNK)
-    return min(8 * max(1, round((mean - deviation) / 8)), 8 * (most // 8))
+    usual = mean + 2 * math.sqrt(mean * (1 - sampling_rate)) + 1
+    read = LARGEST_READ if jax.default_backend() == "cpu" else 4 * LARGEST_READ
+    most = 8 * max(1, min(LARGEST_CHUNK, read // transitions) // 8)
+    return 8 * math.ceil(usual / (8 * math.ceil(usual / most)))
 
 
 def private_mean(
@@ -242,7 +247,7 @@ def sum_over_drawn(
 ) -> list[Array]:
     """The sum on the lattice over all drawn experts, in as many chunks as it takes.
 
-    Nobody is left out, however many were drawn, and the chunks change nothing.
+    Nobody is left out, however many were drawn.
 
     Guarantee: an expert changes the sum by a norm of at most `units` (see `lattice_sum`).
 
@@ -258,9 +263,9 @@ def sum_over_drawn(
         made = contribution(learner, params, target, transitions, key)
         return [leaf for leaf, mark in zip(jax.tree.leaves(made), marks, strict=True) if mark]
 
-    def add(size: int, state: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
+    def add(state: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         done, total = state
-        places = done + jnp.arange(1, size + 1)
+        places = done + jnp.arange(1, shape.size + 1)
         experts = experts_at(drawn_so_far, places)
         shown = data.read(experts, places - 1, keys.transitions, contribution.transitions)
         part = lattice_sum(
@@ -270,19 +275,18 @@ def sum_over_drawn(
             numbers.units,
             shape.normalised,
         )
-        return done + size, jax.tree.map(jnp.add, total, part)
+        return done + shape.size, jax.tree.map(jnp.add, total, part)
 
-    def more_than(left_over: int, state: tuple[Array, list[Array]]) -> Array:
-        return drawn_count - state[0] > left_over
+    def somebody_is_left(state: tuple[Array, list[Array]]) -> Array:
+        return state[0] < drawn_count
 
     leaves = jax.tree.leaves(params)
     nothing = [
         jnp.zeros(leaf.shape, jnp.int32) for leaf, mark in zip(leaves, marks, strict=True) if mark
     ]
     state = (jnp.zeros_like(drawn_count), nothing)
-    for size, left_over in ((shape.chunk, shape.chunk // 2), (shape.remainder, 0)):
-        state = jax.lax.while_loop(partial(more_than, left_over), partial(add, size), state)
-    return state[1]
+    total: list[Array] = jax.lax.while_loop(somebody_is_left, add, state)[1]
+    return total
 
 
 def experts_at(drawn_so_far: Array, places: Array) -> Array:
