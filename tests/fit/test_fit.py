@@ -309,7 +309,7 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
     def enough(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "begin", enough)  # both are charged by then
+    monkeypatch.setattr(steps, "fresh", enough)  # both are charged by then
     with pytest.raises(KeyboardInterrupt):
         fitted(one, tmp_path / "run", settings=paper)
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")

@@ -18,7 +18,9 @@ from quorum_rl.experts.population import Population
 from quorum_rl.fit import FitSettings, fit
 from quorum_rl.logs import Demonstrations, collect
 
-SETTINGS = FitSettings(method="dp-sgd", private_steps=2, sampling_rate=0.2, batch_size=8)
+SETTINGS = FitSettings(
+    allow_noise=True, method="dp-sgd", private_steps=2, sampling_rate=0.2, batch_size=8
+)
 
 
 @pytest.fixture(scope="module", name="demonstrations")

@@ -16,6 +16,7 @@ from quorum_rl.logs import Declared
 
 LANDER = Declared(4, 8, 1000, p_min=0.02, minimum_experts=3000, world="LunarLander")
 UNITS = LunarLander.units
+COST = 1.0, 1e-4
 
 
 def test_a_world_of_ours_is_seen_in_its_units() -> None:
@@ -48,12 +49,12 @@ def test_other_worlds_are_seen_as_they_are(declared: Declared) -> None:
 
 def test_a_learner_that_is_made_is_taken_as_it_is_and_cannot_have_settings_beside() -> None:
     made = Cql(alpha=2.0)
-    assert learner_of({"learner": made}, LANDER) is made
-    assert learner_of({"learner_settings": {"alpha": 2.0}}, LANDER) == learner_for(
-        LANDER, "cql", alpha=2.0
-    )
+    assert learner_of({"learner": made}, LANDER, COST) is made
+    steps: Any = {"settings": FitSettings(method="dp-sgd")}
+    asked: Any = {"learner_settings": {"alpha": 2.0}, **steps}
+    assert learner_of(asked, LANDER, COST) == learner_for(LANDER, "cql", alpha=2.0)
     with pytest.raises(QuorumError, match=r"^learner_settings are for a learner by name"):
-        learner_of({"learner": made, "learner_settings": {"alpha": 1.0}}, LANDER)
+        learner_of({"learner": made, "learner_settings": {"alpha": 1.0}}, LANDER, COST)
 
 
 def test_the_plan_says_in_which_units_numbers_are_seen() -> None:

@@ -19,6 +19,7 @@ EXPERTS, TRAJECTORIES, HORIZON = 400, 6, 5
 EPSILON, DELTA = 5.0, 0.01
 LEARNER: Final = get_learner("cql", hidden_sizes=(4,))
 SETTINGS: Final = FitSettings(
+    method="selective",
     iterations=6,
     private_share=0.5,
     private_steps=10,

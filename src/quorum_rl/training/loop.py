@@ -6,6 +6,7 @@ norms) are one program. The loop is cut into chunks so that it can be watched, s
 every step's randomness follows from the run's keys and the step's number alone.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -32,6 +33,7 @@ from quorum_rl.types import Transition
 
 STEPS_AT_ONCE: Final = 250
 MOST_NUMBERS: Final = 2**25  # of noise, and of transitions brought from a file, in a chunk
+MOST_READ: Final = 2**24  # transitions that a chunk reads, so that it lasts some seconds
 
 PrivateData = ExpertData | SpreadData | MappedData
 
@@ -163,13 +165,17 @@ def result_of(recipe: Recipe, standing: Standing) -> Any:
 def _most_at_once(
     recipe: Recipe, runs: Run, standing: Standing, private: PrivateData | None
 ) -> int:
-    """How many steps a chunk may have, so that what is made for it beforehand fits."""
-    if private is None or recipe.private_shape is None:
+    """How many steps a chunk may have: what is made for it fits, and it can be saved in time."""
+    shape = recipe.private_shape
+    if private is None or shape is None:
         return STEPS_AT_ONCE
-    numbers = len(runs.rates_end) * _noise_count(recipe, standing)
+    count = len(runs.rates_end)
+    numbers = count * _noise_count(recipe, standing)
     if isinstance(private, MappedData):
-        numbers += private.numbers_read(recipe.private_shape, runs)
-    return max(1, MOST_NUMBERS // max(numbers, 1))
+        numbers += private.numbers_read(shape, runs)
+    declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
+    read = max(1, count * math.ceil(declared) * shape.contribution.transitions)
+    return max(1, min(MOST_NUMBERS // max(numbers, 1), MOST_READ // read))
 
 
 def _noise_count(recipe: Recipe, standing: Standing) -> int:
