@@ -66,7 +66,7 @@ def test_a_run_grows_with_its_experts_but_a_private_step_of_so_many_hardly_does(
 
 
 def test_what_is_not_given_is_as_a_fit_has_it() -> None:
-    usual = FitSettings()
+    usual = FitSettings(method="dp-sgd").filled()
     assert usual.sampling_rate == SAMPLING_RATE
     assert usual.private_steps == SIZE.private_steps
     assert usual.transitions_per_expert == SIZE.transitions_per_expert

@@ -147,7 +147,7 @@ def test_experts_and_logs_of_ones_own_need_the_promise_that_they_belong_together
             experts,
             epsilon=50,
             delta=1e-3,
-            settings=FitSettings(least_released=0),
+            settings=FitSettings(method="selective", least_released=0),
             folder=tmp_path / "run",
             report=lambda _: None,
         )

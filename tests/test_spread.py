@@ -56,6 +56,12 @@ def _trained(demonstrations: Demonstrations) -> Found:
     return trained_on(expert_data(demonstrations))
 
 
+@pytest.fixture(scope="module", name="locally")
+def _locally(demonstrations: Demonstrations) -> Found:
+    """The same of experts who take steps of their own."""
+    return trained_on(expert_data(demonstrations), local=True)
+
+
 @pytest.fixture(scope="module", name="eight")
 def _eight(tmp_path_factory: pytest.TempPathFactory) -> Found:
     path = tmp_path_factory.mktemp("eight") / "found.npz"
@@ -78,13 +84,18 @@ def _two(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
             process.kill()  # if one failed, the other waits for it
 
 
-def same_parameters(found: Found, expected: Found) -> None:
-    for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], rtol=2e-4, atol=2e-6)
+def same_parameters(found: Found, expected: Found, local: Found) -> None:
+    """To the bit: whole numbers are summed, and chunks have one size wherever they are."""
+    for name, leaf in expected.items():
+        np.testing.assert_array_equal(found[name], leaf)
+    for name, leaf in local.items():
+        np.testing.assert_array_equal(found[f"locally trained {name}"], leaf)
 
 
-def test_private_steps_on_eight_devices_are_those_on_one(eight: Found, trained: Found) -> None:
-    same_parameters(eight, trained)
+def test_private_steps_on_eight_devices_are_those_on_one(
+    eight: Found, trained: Found, locally: Found
+) -> None:
+    same_parameters(eight, trained, locally)
 
 
 def test_each_of_eight_devices_holds_an_eighth_and_at_most_one_expert_more(
@@ -95,12 +106,12 @@ def test_each_of_eight_devices_holds_an_eighth_and_at_most_one_expert_more(
     assert eight["held"].max() <= demonstrations.transition_count / 8 + largest
 
 
-def test_two_processes_take_the_first_ones_steps(two: list[Found], trained: Found) -> None:
+def test_two_processes_take_the_first_ones_steps(
+    two: list[Found], trained: Found, locally: Found
+) -> None:
     """Each has a secret key of its own; if noise were drawn twice, or by the other, this fails."""
     for found in two:
-        same_parameters(found, trained)
-    for name in trained:
-        np.testing.assert_array_equal(two[0][name], two[1][name])
+        same_parameters(found, trained, locally)
 
 
 def test_processes_do_not_train_each_by_itself(two: list[Found]) -> None:
@@ -193,12 +204,14 @@ def test_experts_whom_the_log_names_are_known_by_their_name_and_others_by_what_t
     assert said_by_all(plan, log, one.experts, 1) != said_by_all(plan, log, crowd().experts, 1)
 
 
-def test_a_log_that_stays_in_its_file_gives_the_same_bits(
-    demonstrations: Demonstrations, trained: Found
+def test_a_log_that_stays_in_its_file_or_on_two_devices_gives_the_same_bits(
+    demonstrations: Demonstrations, trained: Found, locally: Found
 ) -> None:
-    found = trained_on(mapped_data(demonstrations))
-    for name, leaf in trained.items():
-        np.testing.assert_array_equal(found[name], leaf)
+    for data in (mapped_data(demonstrations), spread_data(demonstrations)):
+        for local, expected in ((False, trained), (True, locally)):
+            found = trained_on(data, local=local)
+            for name, leaf in expected.items():
+                np.testing.assert_array_equal(found[name], leaf)
 
 
 def test_wherever_data_lie_a_run_may_rest_while_another_takes_a_private_step(
@@ -208,8 +221,8 @@ def test_wherever_data_lie_a_run_may_rest_while_another_takes_a_private_step(
     for data in (mapped_data(demonstrations), spread_data(demonstrations)):
         found = trained_on(data, rests=True)
         for name, leaf in usual.items():
-            np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-7)
-            assert np.abs(leaf[0] - trained[name][0]).max() < 1e-6  # the first takes every step
+            np.testing.assert_array_equal(found[name], leaf)
+            np.testing.assert_array_equal(leaf[0], trained[name][0])  # it takes every step
     assert any(np.abs(usual[name][1] - trained[name][1]).max() > 1e-3 for name in trained)
 
 

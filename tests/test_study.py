@@ -23,7 +23,8 @@ from quorum_rl.types import Released
 
 EXPERTS = 60
 LEARNER = get_learner("cql", hidden_sizes=())
-PRIVATE = FitSettings(method="dp-sgd", private_steps=40, transitions_per_expert=2)
+PRIVATE = FitSettings(method="dp-sgd", private_steps=40, transitions_per_expert=2).filled()
+ALONE = FitSettings(method="selective", release_share=1.0)
 PUBLISHED = replace(PRIVATE, mode="paper", averaging=0.0, private_steps=600)
 
 
@@ -89,7 +90,7 @@ def test_the_papers_method_is_evaluated_ten_times_and_averaged(study: Study) -> 
 
 
 def test_what_cannot_be_run_is_named_and_the_rest_goes_on(study: Study) -> None:
-    nothing = Method(name="nothing", settings=FitSettings(release_share=1.0), epsilon=0.01)
+    nothing = Method(name="nothing", settings=ALONE, epsilon=0.01)
     some = Method(name="some", settings=PRIVATE, epsilon=20.0)
     found = compared(study, LEARNER, [nothing, some], episodes=3)
     assert [outcome.method.name for outcome in found.outcomes] == ["some"]
@@ -151,7 +152,7 @@ def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -
 
 
 def test_a_release_alone_out_of_which_nothing_comes_is_infeasible(study: Study) -> None:
-    plan = study.planned(LEARNER, FitSettings(release_share=1.0, iterations=3), 60.0)
+    plan = study.planned(LEARNER, replace(ALONE, iterations=3), 60.0)
     nothing = prefix(study, 0)
     with pytest.raises(QuorumError, match="2 of 2 seeds release nothing"):
         replace(study, _releases={repr(plan.release): [nothing] * 2}).check_releases(plan)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.learners import Cql
-from quorum_rl.training.expert_data import ExpertData
-from quorum_rl.training.loop import Standing, begin, train
+from quorum_rl.training.contributions import Gradient
+from quorum_rl.training.loop import PrivateData, Standing, begin, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, Run, new_run
+from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
 from quorum_rl.training.schedule import Kind, Schedule
 from quorum_rl.types import Transition
 
@@ -25,14 +25,16 @@ PRIVATE_STEP = PrivateStep(
     clip_norm=0.7,
     noise_multiplier=0.6,
     expected_batch=5.5,
-    micro_batch=4,
-    transitions_per_expert=2,
+    chunk=4,
+    contribution=Gradient(transitions=2),
 )
 
 
 def recipe_of(**choices: Any) -> Recipe:
     shape, size = PRIVATE_STEP.shape, 5
     usual = {"private_shape": shape, "batch_size": size, "averaging": AVERAGING}
+    if "optimiser" in choices:
+        choices["optimiser"] = optimiser_of(choices["optimiser"])
     return Recipe(learner=LEARNER, **{**usual, **choices})
 
 
@@ -52,7 +54,7 @@ def trained(
     recipe: Recipe,
     runs: list[Run],
     schedule: Schedule,
-    data: ExpertData | None,
+    data: PrivateData | None,
     plain: Transition | None,
     *,
     chunk: int = CHUNK,

@@ -5,6 +5,7 @@ which of them this is and the address of the first.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,28 @@ def log() -> Any:
     )
 
 
-def trained_on(data: Any, secret: int = 0, *, rests: bool = False) -> dict[str, Any]:
-    """The parameters of two runs after five private steps, of chunks of three.
+def trained_on(
+    data: Any, secret: int = 0, *, rests: bool = False, local: bool = False, chunk: int = 4
+) -> dict[str, Any]:
+    """The parameters of two runs after five private steps, three in a program.
 
-    If one `rests`, the second run sits two of them out.
+    If one `rests`, the second run sits two of them out. Experts contribute gradients, or with
+    `local` steps of their own; `chunk` of them are worked on at once.
     """
     from loops import PRIVATE_STEP, run_of, stacked
 
     from quorum_rl.learners import Cql
+    from quorum_rl.training.contributions import Local
     from quorum_rl.training.loop import begin, train
-    from quorum_rl.training.recipe import Recipe
+    from quorum_rl.training.recipe import Recipe, optimiser_of
     from quorum_rl.training.schedule import Kind
 
-    recipe = Recipe(learner=Cql(hidden_sizes=()), private_shape=PRIVATE_STEP.shape, optimiser="sgd")
-    runs = stacked([run_of(secret), run_of(secret + 1)])
+    step = replace(PRIVATE_STEP, chunk=chunk)
+    if local:
+        step = replace(step, contribution=Local(steps=3, batch_size=2, rate=0.1))
+    learner = Cql(hidden_sizes=(5,) if local else ())
+    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"))
+    runs = stacked([run_of(secret, step), run_of(secret + 1, step)])
     schedule = np.full((5, 2) if rests else 5, Kind.PRIVATE, np.int8)
     if rests:
         schedule[[0, 3], 1] = Kind.NOTHING
@@ -181,6 +190,8 @@ def main() -> None:
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]
     # Another secret in every process: only that of the first may count.
     found = trained_on(data, secret=100 * which)
+    locally = trained_on(data, secret=100 * which, local=True)
+    found |= {f"locally trained {name}": leaf for name, leaf in locally.items()}
     found |= released(helps=which > 0) | population()
     if process:
         from fitted_together import fitted_together

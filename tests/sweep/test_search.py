@@ -89,7 +89,7 @@ def test_trials_see_observations_as_they_are_told_to_if_there_are_as_many_number
     numbers = tuple(float(n) for n in range(1, declared.observation_size + 1))
     common = Common(5.0, 0.01, PRIVATE, observation_centre=numbers, observation_scale=numbers)
     wanted = Cql(observation_centre=numbers, observation_scale=numbers)
-    assert common.learner_of({}, declared) == wanted
+    assert common.usual_learner(declared) == wanted
     more = replace(common, observation_centre=(*numbers, 1.0), observation_scale=(*numbers, 1.0))
     (trial,) = planned([{}], more, declared)
     assert trial.plan is None

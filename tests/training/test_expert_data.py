@@ -12,9 +12,9 @@ from quorum_rl.training.expert_data import (
     ExpertData,
     expert_data,
     flat_transitions,
+    plain_batch,
     transitions_of,
 )
-from quorum_rl.training.plain import plain_batch
 from quorum_rl.types import Released, Transition
 
 LENGTHS = (2, 3, 1, 4)

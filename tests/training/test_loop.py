@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
@@ -29,11 +30,14 @@ from loops import (
     trained,
 )
 
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.errors import QuorumError
+from quorum_rl.training.contributions import Local, mean_gradient
+from quorum_rl.training.expert_data import ExpertData, plain_batch
+from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.loop import Standing, begin, result_of
-from quorum_rl.training.mechanism import private_gradient
-from quorum_rl.training.plain import plain_batch, plain_gradient
-from quorum_rl.training.recipe import Optimiser, Recipe, Run
+from quorum_rl.training.mechanism import PrivateStep, private_mean, trained_count
+from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.recipe import Optimiser, Recipe, Run, noise_scales, optimiser_of
 from quorum_rl.training.schedule import Kind, Schedule
 from quorum_rl.types import Transition
 
@@ -44,38 +48,49 @@ def _plain(transitions: Callable[..., Transition]) -> Transition:
 
 
 @jax.jit
-def private_gradient_of(params: Any, target: Any, run: Run, number: int, data: ExpertData) -> Any:
-    key = jax.random.wrap_key_data(run.noise_key, impl="threefry2x32")
-    key = jax.random.fold_in(key, number)
-    return private_gradient(LEARNER, params, target, data, key, run.numbers, PRIVATE_STEP.shape)
+def private_mean_of(
+    params: Any, target: Any, run: Run, number: int, noise: Any, data: ExpertData
+) -> Any:
+    keys = keys_of(step_key(run.noise_key, jnp.asarray(number)))
+    shape = PRIVATE_STEP.shape
+    return private_mean(LEARNER, params, target, data, keys, noise, run.numbers, shape)
 
 
 @jax.jit
 def plain_gradient_of(params: Any, target: Any, run: Run, number: int, plain: Transition) -> Any:
     key = jax.random.wrap_key_data(run.public_key, impl="threefry2x32")
     chosen, own = jax.random.split(jax.random.fold_in(key, number))
-    batch = plain_batch(plain, chosen, 5)
-    return plain_gradient(LEARNER, params, target, batch, jax.random.split(own, 5))
+    return mean_gradient(LEARNER, params, target, plain_batch(plain, chosen, 5), own)
 
 
-OPTIMISERS: dict[Optimiser, Any] = {
+# One that is none of ours, and what optax itself makes of it.
+OWN_OPTIMISER = Optimiser(
+    "own", optax.chain(optax.scale_by_rms(0.8), optax.add_decayed_weights(0.3))
+)
+OPTIMISERS: dict[str, Any] = {
     "adam": optax.adam,
     "momentum": partial(optax.sgd, momentum=0.9),
     "sgd": optax.sgd,
+    "own": lambda rate: optax.chain(
+        optax.scale_by_rms(0.8), optax.add_decayed_weights(0.3), optax.scale(-rate)
+    ),
 }
 
 
 def by_hand(recipe: Recipe, run: Run, data: ExpertData, plain: Transition) -> dict[str, Any]:
     """One run, step by step in Python, with optax's own optimisers and a NumPy average."""
-    made = OPTIMISERS[recipe.optimiser]
+    made = OPTIMISERS[recipe.optimiser.name]
     updates = [made(float(run.learning_rate)), made(float(run.private_learning_rate))]
     first = begin(recipe, stacked([run]), 3, 4)
     params, target = jax.tree.map(lambda leaf: leaf[0], (first.params, first.target))
     states = [update.init(params) for update in updates]
     average = jax.tree.map(np.asarray, params)
+    count = trained_count(LEARNER, params, PRIVATE_STEP.contribution)
+    scales = noise_scales(stacked([run]))
     for number, kind in enumerate(MIXED.tolist(), start=1):
         if kind == Kind.PRIVATE:
-            gradient = private_gradient_of(params, target, run, number, data)
+            noise = rounded_noise(run.noise_key[None], scales, number, 1, count)[0, 0]
+            gradient = private_mean_of(params, target, run, number, noise, data)
         else:
             gradient = plain_gradient_of(params, target, run, number, plain)
         which = 0 if recipe.shared_optimiser else kind
@@ -86,18 +101,27 @@ def by_hand(recipe: Recipe, run: Run, data: ExpertData, plain: Transition) -> di
         params = optax.apply_updates(params, change)
         if number % 3 == 0:
             target = jax.tree.map(lambda new, old: 0.4 * new + 0.6 * old, params, target)
+        share = max(1 - AVERAGING, 1 / max(number - float(run.average_from), 1))
         average = jax.tree.map(
-            lambda old, new: AVERAGING * old + (1 - AVERAGING) * np.asarray(new), average, params
+            lambda old, new, share=share: (1 - share) * old + share * np.asarray(new),
+            average,
+            params,
         )
     return {"params": params, "target": target, "average": average}
 
 
 @pytest.mark.parametrize(
     ("optimiser", "shared", "rates_end"),
-    [("adam", False, math.inf), ("momentum", True, 7), ("sgd", False, len(MIXED))],
+    [
+        ("adam", False, math.inf),
+        ("momentum", True, 7),
+        ("sgd", False, len(MIXED)),
+        (OWN_OPTIMISER, False, 9),
+    ],
+    ids=["adam", "momentum", "sgd", "one's own"],
 )
 def test_the_loop_does_what_a_plain_loop_with_optax_does(
-    optimiser: Optimiser, shared: bool, rates_end: float, data: ExpertData, plain: Transition
+    optimiser: str | Optimiser, shared: bool, rates_end: float, data: ExpertData, plain: Transition
 ) -> None:
     """Parameters, slow copy and average, over steps of both kinds; rates that fall or do not."""
     recipe = recipe_of(optimiser=optimiser, shared_optimiser=shared)
@@ -105,6 +129,32 @@ def test_the_loop_does_what_a_plain_loop_with_optax_does(
     ours = trained(recipe, [run], MIXED, data, plain)
     for name, wanted in by_hand(recipe, run, data, plain).items():
         nearly_the_same(jax.tree.map(lambda leaf: leaf[0], getattr(ours, name)), wanted)
+
+
+def test_an_optimiser_is_one_of_ours_by_name_or_ones_own() -> None:
+    assert optimiser_of("adam") is optimiser_of("adam")  # a recipe of it is the same program
+    assert optimiser_of(OWN_OPTIMISER) is OWN_OPTIMISER
+    with pytest.raises(QuorumError, match="choose one of adam, momentum, sgd"):
+        optimiser_of("rmsprop")
+
+
+@pytest.mark.parametrize("average_from", [0, 6, 11, 30])
+def test_averaging_of_one_is_the_plain_mean_of_the_parameters_after_the_step_it_begins_at(
+    average_from: int, data: ExpertData, plain: Transition
+) -> None:
+    """Where it begins at the end or beyond, that of the last parameters alone."""
+    seen: list[Any] = []
+
+    def after_chunk(standing: Standing, _: int) -> None:
+        seen.append(kept(standing).params)
+
+    run = run_of(0, average_from=float(average_from))
+    recipe = recipe_of(averaging=1.0)
+    last = trained(recipe, [run], MIXED, data, plain, chunk=1, after_chunk=after_chunk)
+    assert len(seen) == len(MIXED)
+    averaged = seen[average_from:] or seen[-1:]
+    mean = jax.tree.map(lambda *each: np.mean(np.asarray(each, np.float64), axis=0), *averaged)
+    nearly_the_same(result_of(recipe, last), mean)
 
 
 def test_what_comes_back_is_the_average_only_where_one_was_asked_for(
@@ -222,6 +272,31 @@ def test_a_resumed_run_ends_in_the_same_bits_however_often_it_is_resumed(
     whole = trained(recipe_of(), runs, schedule, data, plain, after_chunk=after_chunk)
     for _ in range(2):
         same_bits(trained(recipe_of(), runs, schedule, data, plain, start=saved[0]), whole)
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["gradients", "local steps"])
+def test_chunks_of_private_steps_change_no_bit_and_chunks_of_experts_next_to_nothing(
+    local: bool, data: ExpertData
+) -> None:
+    """In chunks of another size a contribution may round otherwise, by a unit of the lattice."""
+    private = np.full(6, B, np.int8)
+    step = PRIVATE_STEP
+    if local:
+        step = replace(step, contribution=Local(steps=2, batch_size=3, rate=0.1))
+
+    def ended(step: PrivateStep, chunk: int) -> Standing:
+        recipe = recipe_of(private_shape=step.shape, optimiser="sgd")
+        return trained(recipe, [run_of(0, step)], private, data, None, chunk=chunk)
+
+    whole = ended(step, 6)
+    same_bits(ended(step, 4), whole)
+    unit = step.clip_norm / step.units / step.expected_batch
+    other = ended(replace(step, chunk=16), 6)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=unit),
+        other.params,
+        whole.params,
+    )
 
 
 def test_a_stopped_run_stands_where_it_was_stopped_and_a_finished_one_goes_no_further(

@@ -11,6 +11,7 @@ from loops import MIXED, A, B, recipe_of, run_of, same_bits, stacked, trained
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Cql
+from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.expert_data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
@@ -123,9 +124,9 @@ def test_the_end_of_a_prefix_bootstraps_and_the_end_of_an_episode_does_not(
     ("choices", "says"),
     [
         ({"batch_size": 0}, "the batch size is 0"),
-        ({"averaging": 1.0}, r"averaging is 1.0: give a decay from 0 to below 1"),
+        ({"averaging": 1.1}, r"averaging is 1.1: give a decay from 0 to 1"),
         ({"averaging": -0.1}, "averaging is -0.1"),
-        ({"optimiser": "rmsprop"}, "choose adam, momentum or sgd"),
+        ({"optimiser": "rmsprop"}, "choose one of adam, momentum, sgd"),
     ],
 )
 def test_a_recipe_that_cannot_be_cooked_is_refused(choices: dict[str, Any], says: str) -> None:
@@ -171,8 +172,8 @@ def test_selective_private_and_non_private_training_are_one_program_and_all_lear
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch=80.0,
-        micro_batch=112,
-        transitions_per_expert=2,
+        chunk=112,
+        contribution=Gradient(transitions=2),
     )
     recipe = Recipe(
         learner=Cql(hidden_sizes=()), private_shape=step.shape, batch_size=32, averaging=0.9

@@ -63,7 +63,7 @@ def steps_of(
     if plan.settings.method == "non-private":
         schedule = shuffled_schedule(0, plan.plain_steps, order)
         return Steps(schedule, everything, whole, [len(schedule)] * runs)
-    some = np.array([len(one) > 0 for one in released], bool)
+    some = np.array([one.offsets[-1] > 0 for one in released], bool)
     if plan.private is None and not (len(some) and some.all()):
         raise QuorumError(
             "nothing was released and no private steps were planned, so there is nothing to "

@@ -15,6 +15,7 @@ from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing
 from quorum_rl.fit.folder import RunFolder
 from quorum_rl.fit.options import Report, check_noisy
+from quorum_rl.learners import learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, total_epsilon
@@ -366,7 +367,7 @@ def _configuration(asked: Sweep) -> dict[str, Any]:
         "search": asdict(asked.search),
         "common": asdict(asked.common),
         # A world's units may be others in another version, and trials must not mix them.
-        "learner": asked.common.learner,
+        "learner": learner_to_json(asked.common.usual_learner(asked.log.declared)),
         "declared": asdict(asked.log.declared),
     }
     names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")

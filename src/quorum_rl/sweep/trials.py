@@ -58,6 +58,10 @@ class Common:
         name = str(choices.get("learner", self.learner))
         return chosen_learner(declared, settings, cost, name, asked)
 
+    def usual_learner(self, declared: Declared) -> DenseLearner:
+        """The learner of a trial that chooses nothing."""
+        return self.learner_of({}, declared, self.settings, (self.epsilon, self.delta))
+
     def plan(self, choices: Choices, declared: Declared) -> FitPlan:
         """What a trial would do and spend.
 

@@ -121,7 +121,8 @@ def train(
         runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
         standing = everywhere(standing)  # as it comes back, or the program is compiled again
     program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
-    at_once = min(steps_at_once, _most_at_once(recipe, runs, standing, private))
+    most = _most_at_once(recipe, runs, standing, private)
+    at_once = min(steps_at_once, most, len(schedule))
     done = int(np.asarray(standing.step)[0])
     coming = _coming(recipe, runs, standing, schedule, done, at_once, private)
     while done < len(schedule):

@@ -44,9 +44,7 @@ from quorum_rl.training.keys import StepKeys
 from quorum_rl.training.lattice import lattice_sum, units_for
 
 LARGEST_CHUNK = 1024  # experts
-LARGEST_READ = (
-    2**18
-)  # transitions that a chunk of experts reads on a CPU; four times that on others
+LARGEST_READ = 2**18  # transitions of a chunk of experts on a CPU; elsewhere four times that
 
 
 class StepShape(NamedTuple):

@@ -1,0 +1,249 @@
+"""What experts contribute: steps of their own, gradients, or a last layer in closed form."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loops import stacked
+from scipy import linalg
+from standardising import STANDARDISING
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import Bc, Cql, DenseLearner, Learner, Networks, negative_log_likelihood
+from quorum_rl.learners.networks import apply_hidden
+from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradient
+from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.loop import begin, result_of, train
+from quorum_rl.training.mechanism import PrivateStep
+from quorum_rl.training.recipe import Recipe, new_run, optimiser_of
+from quorum_rl.training.schedule import Kind
+from quorum_rl.types import Transition
+
+KEY = jax.random.key(5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaken(Bc):
+    """Cloning whose goal, and so whose gradient, depends on the key."""
+
+    def goal(self, params: Networks, target: Networks, transition: Transition, key: Any) -> Any:
+        del params, target, transition
+        return jax.random.uniform(key)
+
+    def loss_from_outputs(self, outputs: Any, goal: Any, transition: Transition) -> Any:
+        return (1 + goal) * super().loss_from_outputs(outputs, None, transition)
+
+
+def flat(tree: Any) -> Any:
+    return np.concatenate(
+        [np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
+    )
+
+
+SHAKEN = Shaken(hidden_sizes=(6, 5))
+
+
+@pytest.fixture(scope="module", name="nets")
+def _nets() -> Networks:
+    return SHAKEN.init(jax.random.key(0), 3, 4)
+
+
+def test_a_gradient_is_the_mean_of_all_gradients_with_a_key_for_each(
+    learner: DenseLearner,
+    params: Networks,
+    target: Networks,
+    nets: Networks,
+    transitions: Callable[..., Transition],
+) -> None:
+    batch, keys = transitions(9, 12), jax.random.split(KEY, 12)
+    cases: list[tuple[DenseLearner, Networks, Networks]] = [
+        (learner, params, target),
+        (SHAKEN, nets, {}),
+    ]
+    for one, at, slow in cases:
+        gradient = jax.jit(partial(Gradient(transitions=12), one))(at, slow, batch, KEY)
+        each = jax.jit(jax.vmap(jax.grad(one.loss), (None, None, 0, 0)))(at, slow, batch, keys)
+        mean = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64).mean(axis=0), each)
+        np.testing.assert_allclose(flat(gradient), flat(mean), rtol=1e-5, atol=1e-6)
+
+
+def test_one_local_step_is_the_gradient_times_the_rate(
+    nets: Networks, transitions: Callable[..., Transition]
+) -> None:
+    batch = transitions(10, 7)
+    local = Local(steps=1, batch_size=7, rate=0.3)
+    went = jax.jit(partial(local, SHAKEN))(nets, {}, batch, KEY)
+    own = jax.random.split(KEY, 1)[0]
+    gradient = jax.jit(partial(Gradient(transitions=7), SHAKEN))(nets, {}, batch, own)
+    np.testing.assert_allclose(flat(went), 0.3 * flat(gradient), rtol=1e-5, atol=2e-7)
+    # With the key of another step it is another: the key does matter.
+    other = jax.jit(partial(Gradient(transitions=7), SHAKEN))(nets, {}, batch, KEY)
+    assert np.abs(flat(went) - 0.3 * flat(other)).max() > 1e-4
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_local_steps_are_plain_gradient_steps_each_on_its_own_transitions(
+    steps: int, nets: Networks, transitions: Callable[..., Transition]
+) -> None:
+    size, rate = 4, 0.5
+    batch = transitions(11, steps * size)
+    went = jax.jit(partial(Local(steps=steps, batch_size=size, rate=rate), SHAKEN))(
+        nets, {}, batch, KEY
+    )
+    gradient = jax.jit(partial(mean_gradient, SHAKEN))
+    at: Any = nets
+    for number, key in enumerate(jax.random.split(KEY, steps)):
+        part = jax.tree.map(lambda leaf, at=number: leaf[at * size : (at + 1) * size], batch)
+        at = jax.tree.map(lambda old, by: old - rate * by, at, gradient(at, {}, part, key))
+    np.testing.assert_allclose(flat(went), flat(nets) - flat(at), rtol=1e-5, atol=2e-6)
+    assert Local(steps=steps, batch_size=size).transitions == steps * size
+
+
+def test_steps_and_gradients_train_everything(params: Networks, learner: DenseLearner) -> None:
+    for contribution in (Local(), Gradient()):
+        assert all(jax.tree.leaves(contribution.trained(learner, params)))
+
+
+# A last layer in closed form
+
+
+@pytest.mark.parametrize("actions", [2, 4])
+@pytest.mark.parametrize("ridge", [0.01, 1.0])
+def test_solve_is_ridge_regression_over_the_hidden_layer(
+    actions: int, ridge: float, transitions: Callable[..., Transition]
+) -> None:
+    imitator = Bc(hidden_sizes=(6, 5), **STANDARDISING)
+    nets = imitator.init(jax.random.key(1), 3, actions)
+    batch = transitions(12, 50)
+    batch = batch._replace(action=batch.action % actions)
+    solve = Solve(transitions=50, ridge=ridge)
+    made = jax.jit(partial(solve, imitator))(nets, {}, batch, KEY)
+    seen = apply_hidden(nets["policy"], imitator.standardised(batch.observation))
+    features = np.column_stack([np.asarray(seen, np.float64), np.ones(50)])
+    aims = np.where(np.eye(actions)[np.asarray(batch.action)] == 1, 1.0, -1 / (actions - 1))
+    # As least squares: every feature once more, pulled to zero.
+    more = np.vstack([features, np.sqrt(50 * ridge) * np.eye(features.shape[1])])
+    found, *_ = linalg.lstsq(more, np.vstack([aims, np.zeros((features.shape[1], actions))]))
+    *hidden, last = made["policy"]
+    np.testing.assert_allclose(last.weight, -found[:-1], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(last.bias, -found[-1], rtol=2e-3, atol=2e-4)
+    assert not flat(hidden).any()
+    assert jax.tree.map(bool, solve.trained(imitator, nets)) == {
+        "policy": (
+            *(type(last)(False, False) for _ in hidden),
+            type(last)(True, True),
+        )
+    }
+
+
+def test_solve_is_for_imitators(params: Networks) -> None:
+    with pytest.raises(QuorumError, match=r"the learner of method solve .*: give bc"):
+        Solve().trained(Cql(hidden_sizes=(16, 12)), params)
+    with pytest.raises(QuorumError, match="give bc"):
+        Solve().trained(Convolutional(), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "says"),
+    [
+        (Gradient, {"transitions": 0}, "transitions_per_expert is 0: give at least 1"),
+        (Local, {"steps": 0}, "local_steps is 0"),
+        (Local, {"batch_size": 0}, "transitions_per_expert is 0"),
+        (Local, {"rate": 0.0}, "local_rate is 0.0: give a positive number"),
+        (Local, {"rate": float("inf")}, "local_rate is inf"),
+        (Solve, {"transitions": 0}, "transitions_per_expert is 0"),
+        (Solve, {"ridge": 0.0}, "ridge is 0.0"),
+    ],
+)
+def test_a_contribution_out_of_its_range_is_refused_by_name(
+    kind: Any, wrong: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(QuorumError, match=says):
+        kind(**wrong)
+
+
+# Any learner, through the whole loop
+
+
+@dataclass(frozen=True)
+class Convolutional:
+    """A learner that is no `DenseLearner`: a convolution along a signal, its largest answers."""
+
+    channels: int = 4
+
+    def init(self, key: Any, observation_size: int, action_count: int) -> Any:
+        del observation_size
+        first, second = jax.random.split(key)
+        return {
+            "kernel": 0.5 * jax.random.normal(first, (self.channels, 1, 3)),
+            "out": 0.1 * jax.random.normal(second, (self.channels, action_count)),
+        }
+
+    def init_target(self, params: Any) -> Any:
+        del params
+        return ()
+
+    def _logits(self, params: Any, observations: Any) -> Any:
+        signals = observations.reshape(-1, 1, observations.shape[-1])
+        answers = jax.lax.conv(signals, params["kernel"], (1,), "VALID")
+        logits = jax.nn.relu(answers).max(axis=-1) @ params["out"]
+        return logits.reshape(*observations.shape[:-1], -1)
+
+    def loss(self, params: Any, target: Any, transition: Transition, key: Any) -> Any:
+        del target, key
+        return negative_log_likelihood(
+            self._logits(params, transition.observation), transition.action
+        )
+
+    def update_target(self, params: Any, target: Any, step: Any) -> Any:
+        del params, step
+        return target
+
+    def act(self, params: Any, observations: Any) -> Any:
+        return self._logits(params, observations).argmax(axis=-1)
+
+
+def signals(count: int, seed: int) -> Transition:
+    """Somewhere in a noisy signal it goes up at once, or down: that is the action."""
+    random = np.random.default_rng(seed)
+    action = random.integers(2, size=count)
+    seen = random.normal(scale=0.1, size=(count, 10))
+    for row, way in enumerate(np.where(action == 1, 1.0, -1.0)):
+        place = random.integers(1, 9)
+        seen[row, place - 1 : place + 1] += [-way, way]
+    none = jnp.zeros(count, bool)
+    observed = jnp.asarray(seen, jnp.float32)
+    return Transition(observed, jnp.asarray(action), jnp.zeros(count), observed, none, none)
+
+
+def test_a_convolutional_learner_of_ones_own_learns_by_local_steps() -> None:
+    learner, experts = Convolutional(), 60
+    assert isinstance(learner, Learner)
+    data = ExpertData(signals(experts * 20, 1), jnp.arange(0, experts * 20 + 1, 20))
+    step = PrivateStep(
+        sampling_rate=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        expected_batch=float(experts),
+        chunk=64,
+        contribution=Local(steps=5, batch_size=8, rate=0.5),
+    )
+    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"))
+    run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1.0, private=step)
+    runs, schedule = stacked([run]), np.full(15, Kind.PRIVATE, np.int8)
+    begun = begin(recipe, runs, 10, 2)
+    before = jax.tree.map(lambda leaf: np.array(leaf[0]), begun.params)
+    last = train(recipe, runs, begun, schedule, private=data, plain=None, steps_at_once=15)
+    after = jax.tree.map(lambda leaf: leaf[0], result_of(recipe, last))
+    test = signals(500, 2)
+
+    def right(params: Any) -> float:
+        return float((learner.act(params, test.observation) == test.action).mean())
+
+    assert right(before) < 0.75
+    assert right(after) > 0.9
