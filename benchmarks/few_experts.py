@@ -24,27 +24,32 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
+from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.commands.experts import Train  # noqa: E402
 from quorum_rl.commands.training import train, world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.evaluation.returns import evaluation_params, returns_of  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experiments.study import Study  # noqa: E402
-from quorum_rl.experts import Population, load_population  # noqa: E402
+from quorum_rl.experts import LoggedExperts, Population, load_population  # noqa: E402
 from quorum_rl.experts.evaluation import default_returns  # noqa: E402
 from quorum_rl.experts.ppo.presets import PresetName  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.fit import FitPlan, FitSettings  # noqa: E402
+from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
 from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.rule import chosen_learner  # noqa: E402
 from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
 from quorum_rl.learners.networks import Layer  # noqa: E402
 from quorum_rl.logs import Demonstrations  # noqa: E402
+from quorum_rl.training.loop import result_of  # noqa: E402
 
 FLOOR, TRAJECTORIES, DELTA = 0.02, 20, 1e-4
 COUNTS: Final = (30, 100, 300, 1000, 3000)
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 DECLARED: Final = 0.95  # of the experts that there are
+KEYS: Final = ("noise", "public")
+PRIVATE_SHARE: Final = 0.03  # of all steps, where a release is beside: 60 of 2000
 WIDE: Final = 256  # of the network that all policies are judged as
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
 BEGUN: Final = time.perf_counter()
@@ -242,11 +247,57 @@ def timed(log: Demonstrations, world: AnyWorld, experts: int) -> dict[str, Any]:
     return {"experts": experts, "runs": 25, "first_s": seconds[0], "again_s": seconds[1]}
 
 
+def released_beside(
+    experts: LoggedExperts, log: Demonstrations, world: AnyWorld, epsilon: float, seeds: int
+) -> list[Trained]:
+    """Local updates alone, with half of ε for a release mixed in, and with it as a warm start.
+
+    Seed by seed with the same keys; releases are the same for both, however little comes out.
+    """
+    beside = FitSettings(
+        method="selective", local_steps=60, private_share=PRIVATE_SHARE, least_released=0,
+        least_reached=0.0,
+    )  # fmt: skip
+    learner = chosen_learner(log.declared, FitSettings(), (epsilon, DELTA))
+    study = Study(experts, log, world, DELTA, range(seeds))
+    plain = study.planned(learner, FitSettings(), epsilon)
+    mixed = study.planned(learner, beside, epsilon)
+    if mixed.release is None:
+        return []
+    say(f"{log.expert_count} experts, ε = {epsilon}: released {study.released_by(mixed)}")
+    (*_, alone), (*_, both) = study.trained([plain, mixed])
+    found = [("local", plain, alone), ("release mixed in", mixed, both)]
+    if all(study.released_by(mixed)):
+        found.append(("release first", mixed, _after_release(study, mixed)))
+    return [
+        Trained(Way(name, beside), log.expert_count, plan, params, 0.0)
+        for name, plan, params in found
+    ]
+
+
+def _after_release(study: Study, plan: FitPlan) -> Any:
+    """Steps on released prefixes, and from where they end the private steps."""
+    assert plan.release is not None  # or there is nothing to begin with
+    released = study._released(plan.release, plan.delta)
+    words = [[jax_key_data(SeededEntropy(seed), name) for seed in study.seeds] for name in KEYS]
+    keys, spaces = Keys(*map(np.stack, words)), study.world.spaces
+    made = None
+    for part in (replace(plan, private=None, private_steps=0), replace(plan, plain_steps=0)):
+        steps = steps_of(part, len(study.seeds), 0, () if part.private else released)
+        runs = runs_of([part], keys, steps)
+        start = fresh(part, runs, (spaces.observation_size, spaces.action_count))
+        if made is not None:
+            start = replace(start, params=made.params, target=made.target)
+        made = train_runs(part, runs, steps, start, study._private(plan))
+    assert made is not None  # both parts were trained
+    return result_of(plan.recipe, made)
+
+
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     population = population_of(given.world, given.experts, given.seed, given.folder)
     world = world_of(population, None)
     say(f"{len(population)} experts")
-    log, _ = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    log, experts = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
     own = default_returns(
         population, world, evaluation_params(world), episodes=10, p_min=FLOOR, seed=5
     ).mean()
@@ -263,16 +314,23 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         "rows": [],
         "refused": [],
     }
-    parts = {count: some(log, count) for count in COUNTS if count <= len(population)}
+    parts = {count: some(log, count) for count in given.counts if count <= len(population)}
 
     def keep(every: Sequence[Trained]) -> None:
+        if not every:
+            return
         rows = judged(every, log.declared, world, given.seeds, given.episodes)
         facts["rows"] += rows
         for row in rows:
             say(f"{row['method']:26} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
         given.out.mkdir(parents=True, exist_ok=True)
-        write_json(given.out / f"{given.world}.json", facts)
+        write_json(given.out / f"{given.world}{'-release' if given.release else ''}.json", facts)
 
+    if given.release:
+        for part in parts.values():
+            for epsilon in given.release:
+                keep(released_beside(experts, part, world, epsilon, given.seeds))
+        return facts
     every = bound(log, world, given.seeds)
     for part in parts.values():
         made, refused = trained(OURS, part, world, given.seeds)
@@ -304,10 +362,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("world")
     parser.add_argument("--experts", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=21, help="of the experts")
+    parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="how many teach")
     parser.add_argument("--folder", type=Path, default=Path("few-experts"))
     parser.add_argument("--out", type=Path, default=Path("results/few"))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--release", type=float, nargs="*", help="at these ε: a release beside it")
     parser.add_argument("--timed", type=int, help="also time so many experts")
     parser.add_argument("--until", type=float, help="begin nothing after so many seconds")
     parser.add_argument("--commit", help="of the code, where git is not at hand")

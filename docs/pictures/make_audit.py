@@ -18,7 +18,7 @@ from quorum_rl.audit.planted import BUGS
 PAGE = "audit.md"
 PARTS = ("release", "training", "one-run", "pipeline")
 GAMES = ("membership", "membership-few")
-SEEN = {"white box": "white box", "black box": "black box", "released": "what came out"}
+SEEN = {"released": "what came out"}  # others are called what they are
 
 
 def found(name: str) -> dict[str, Any]:
@@ -35,13 +35,14 @@ def findings() -> str:
     head = ["what", "the adversary sees", "claimed ε", "ε at least (95%)", "of the claim"]
     sources = "; ".join(f"{part}: {provenance(found(part))}" for part in PARTS)
     seeds = {found(part)["configuration"]["seed"] for part in PARTS}
-    text = f"`quorum audit --full`, seed {', '.join(map(str, sorted(seeds)))} ({sources})."
+    text = f"`quorum audit --only PART`, seed {', '.join(map(str, sorted(seeds)))} ({sources})."
     tail = ["δ", "runs of each kind", "could show at most (99.9%)"]
     return f"{table([*head, *tail], rows, words=2)}\n\n{text}"
 
 
 def _row(one: Finding) -> list[str]:
-    seen = SEEN[one.threat.split(":")[0]] + (", Gaussian" if one.note == GAUSSIAN else "")
+    threat = one.threat.split(":")[0]
+    seen = SEEN.get(threat, threat) + (", Gaussian" if one.note == GAUSSIAN else "")
     return [
         one.what,
         seen,

@@ -17,6 +17,7 @@ from quorum_rl.audit.bounds import (
     gaussian_lower_bound,
     lower_bound,
     one_run_lower_bound,
+    oriented,
     proportion_bounds,
     ratio_scores,
 )
@@ -229,3 +230,11 @@ def test_too_few_runs_and_scores_that_are_no_numbers_are_refused() -> None:
         lower_bound([1, 2, 3], np.zeros(100), 0.0)
     with pytest.raises(QuorumError, match="no number"):
         lower_bound(np.full(100, np.nan), np.zeros(100), 0.0)
+
+
+def test_a_score_is_turned_by_the_runs_that_choose_and_by_no_others() -> None:
+    present, absent = np.arange(16.0), np.arange(16.0) + 1
+    np.testing.assert_array_equal(oriented(present, absent), (-present, -absent))
+    present[choosing_runs(16) :] += 100
+    np.testing.assert_array_equal(oriented(present, absent), (-present, -absent))
+    np.testing.assert_array_equal(oriented(absent, present), (absent, present))

@@ -16,17 +16,11 @@ from quorum_rl.commands.experts import Train
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
 
-FEW = {
-    "private_steps": 3,
-    "release_only_steps": 3,
-    "batch_size": 8,
-    "transitions_per_expert": 1,
-    "iterations": 8,
-}
+FEW = {"private_steps": 3, "local_steps": 2, "transitions_per_expert": 1}
 
 
 def save_alike(command: Train) -> None:
-    """Experts who all do the same, so that something is released."""
+    """Experts who all do the same."""
     one = new_network(jax.random.key(0), (4, 4, 2), 1.0)
     everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
     population = Population(
@@ -38,8 +32,8 @@ def save_alike(command: Train) -> None:
 @pytest.fixture(name="quick")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "train", save_alike)
-    monkeypatch.setattr(demo, "SETTINGS", FEW)
-    monkeypatch.setattr(demo, "HIDDEN", ())
+    monkeypatch.setattr(demo, "LOCAL", FEW)
+    monkeypatch.setattr(demo, "STEPS", 3)
     monkeypatch.setattr(demo, "EPISODES", 2)
     monkeypatch.setattr(demo, "TRAJECTORIES", 8)
 
@@ -55,15 +49,15 @@ def test_the_demo_ends_in_a_table_and_a_report_and_can_be_repeated(
         said = capsys.readouterr().out
         found.append(json.loads((tmp_path / "cartpole" / "comparison.json").read_text()))
         names = [method["name"] for method in found[-1]["methods"]]
-        assert names == ["selective", "DP-SGD, averaged", "DP-SGD, one transition", "non-private"]
+        assert names == ["local updates", "DP-SGD", "non-private"]
         assert all(name in said for name in names)
         report = tmp_path / "cartpole" / "report.html"
         assert report.name in said
-        assert "selective" in report.read_text()
+        assert "local updates" in report.read_text()
     assert found[0] == found[1]
     record = read_ledger(tmp_path / "cartpole" / "ledger.jsonl")
     assert record.kind == "research"
-    assert len(record.charges) == 2  # one release, one training: those of one demo
+    assert len(record.charges) == 1  # the training of one demo
 
 
 def test_a_file_where_the_folder_should_be_is_left_alone(

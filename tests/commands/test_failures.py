@@ -23,7 +23,8 @@ Refused = Callable[..., str]
 
 DECLARED = ("--actions", "2", "--observations", "4", "--horizon", "8")
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
-SMALL = ("--minimum-experts", "136", "--hidden", "4", "--private-steps", "300", "--sampling-rate",
+SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
+         "--private-steps", "300", "--sampling-rate",
          "0.1", "--transitions-per-expert", "2", "--accept", "one-expert-each",
          "--seed", "1")  # fmt: skip
 

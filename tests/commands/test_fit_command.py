@@ -25,7 +25,8 @@ from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 Refused = Callable[..., str]
 
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
-SMALL = ("--minimum-experts", "136", "--hidden", "4", "--private-steps", "10", "--sampling-rate",
+SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
+         "--private-steps", "10", "--sampling-rate",
          "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
          "--least-released", "1",
          "--accept", "one-expert-each")  # fmt: skip

@@ -153,6 +153,16 @@ def ratio_scores(present: Any, absent: Any) -> tuple[Floats, Floats]:
     return ratios[present].sum(axis=1), ratios[absent].sum(axis=1)
 
 
+def oriented(present: Any, absent: Any) -> tuple[Floats, Floats]:
+    """Scores of which nobody knows beforehand whether a higher or a lower one speaks for presence.
+
+    The part that chooses decides it, so judging stays independent of it. Shapes: (runs,) each.
+    """
+    first = [np.median(seen[: choosing_runs(len(seen))]) for seen in (present, absent)]
+    sign = 1.0 if first[0] >= first[1] else -1.0
+    return sign * present, sign * absent
+
+
 def choosing_runs(runs: int) -> int:
     """How many of so many runs, the first ones, choose what the others judge."""
     return math.ceil(CHOOSING * runs)

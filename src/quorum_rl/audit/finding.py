@@ -1,4 +1,9 @@
-"""What an audit found: a lower bound beside the claim, and what each of them is about."""
+"""What an audit found: a lower bound beside the claim, and what each of them is about.
+
+Every finding stands by itself. Whatever its statistic is, a sound mechanism is accused by it with
+probability 0.1% at most; by one of n findings, with n times that at most, and no finding is left
+out because of what it says.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,6 +16,10 @@ from quorum_rl.audit.bounds import Floats, LowerBound, gaussian_lower_bound, low
 RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
 ITERATES: Final = "white box: all iterates"
+SPREAD: Final = "white box, spread: how much all steps differ along the canary's direction"
+REST: Final = "white box, rest: how large all steps are where nobody's contribution reaches"
+APART: Final = "white box, apart: all iterates, as if each network had been clipped by itself"
+BITS: Final = "last bits: how round the smallest numbers of the published parameters are"
 ALL: Final = "white box: released prefixes, all iterates"
 GAUSSIAN: Final = "if the trade-off is Gaussian, which it is where everybody is drawn"
 

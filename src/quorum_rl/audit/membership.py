@@ -17,19 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.audit.bounds import Floats, proportion_bounds
-from quorum_rl.audit.trainings import noise_keys, stacked_runs
+from quorum_rl.audit.trainings import noise_keys, public_order, same_public
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import joined, research_ledger, with_room
+from quorum_rl.experiments.study import research_ledger, with_room
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
+from quorum_rl.fit.driver import fresh, runs_of, steps_of, train_runs
 from quorum_rl.learners import DenseLearner
 from quorum_rl.learners.learner import outputs_of
 from quorum_rl.logs import Demonstrations
 from quorum_rl.release import release_and_keep
 from quorum_rl.training.expert_data import expert_data
-from quorum_rl.training.loop import begin, result_of, train
-from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released, Transition
 
 FALSE_POSITIVES: Final = 0.001
@@ -195,19 +195,13 @@ def play(
             outcome = release_and_keep(experts, own, plan.release, ledger, entropy=entropy)
         own, released = outcome.remaining, outcome.released
     private = with_room(expert_data(own), log.transition_count)
-    plain, part, plain_steps = None, (0, 0), 0
-    if plan.settings.method == "non-private":
-        plain, part, plain_steps = private.transitions, (0, own.transition_count), plan.plain_steps
-    elif released is not None and len(released):
-        plain, parts = joined([released])
-        part, plain_steps = parts[0], plan.plain_steps
-    if plan.private is None and plain is None:
-        raise QuorumError("nothing was released and no step is private: give a larger epsilon.")
-    schedule = shuffled_schedule(plan.private_steps, plain_steps, seed)
-    runs = stacked_runs(plan, noise_keys([seed]), len(schedule), [part], public_seed=seed)
+    publicly = [] if released is None else [released]
+    steps = steps_of(plan, 1, public_order(seed), publicly, private.transitions)
+    if plan.settings.method == "non-private":  # what is behind is no data
+        steps = steps._replace(parts=[(0, own.transition_count)])
+    runs = runs_of([plan], same_public(noise_keys([seed]), seed), steps)
     sizes = log.declared.observation_size, log.declared.action_count
-    start = begin(plan.recipe, runs, *sizes)
-    last = train(plan.recipe, runs, start, schedule, private=private, plain=plain)
+    last = train_runs(plan, runs, steps, fresh(plan, runs, sizes), private)
     params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, last))
     return Published(params, released)
 

@@ -1,7 +1,6 @@
 """A user's own run as a case to audit: its events, its settings and its learner, on a chain of
 synthetic experts of the same shape."""
 
-import ast
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.fit.stages import private_step
-from quorum_rl.learners import Learner
-from quorum_rl.learners.registry import LEARNERS
+from quorum_rl.learners import Learner, learner_from_json
 from quorum_rl.privacy import (
     Event,
     ReleaseEvent,
@@ -27,7 +25,7 @@ from quorum_rl.privacy import (
     event_from_json,
     total_epsilon,
 )
-from quorum_rl.report.reading import as_object, items, number, read_object, reading, text, whole
+from quorum_rl.report.reading import as_object, items, number, read_object, reading, whole
 from quorum_rl.training.schedule import steps_at_share
 
 LEAVES_AT: Final = 8  # the step at which the canary leaves, if episodes are that long
@@ -60,9 +58,9 @@ def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
     with reading(path, "quorum fit"):
         chain = _chain(as_object(configuration["declared"], "declared"))
         settings, recorded = _settings(configuration), _events(configuration)
-        named = text(configuration, "learner")
+        written = configuration["learner"]
     _check_auditable(settings, recorded)
-    learner = learner_named(named)
+    learner = learner_written(written)
     with reading(path, "quorum fit"):
         plan = _plan(configuration, settings, learner, recorded, chain)
     for event in plan.events:
@@ -198,22 +196,20 @@ def _check_charged(path: Path, plan: FitPlan, charged: Sequence[tuple[str, Event
         )
 
 
-def learner_named(said: str) -> Learner:
-    """A learner from how it is written in a configuration, such as `Cql(hidden_sizes=(4,))`.
+def learner_written(facts: Any) -> Learner:
+    """A learner as a configuration has it.
 
     Raises:
-        QuorumError: if it is none of ours.
+        QuorumError: if it is none of ours, or the configuration is of an older version.
     """
-    kinds = {kind.__name__: kind for kind in LEARNERS.values()}
-    try:
-        call = ast.parse(said, mode="eval").body
-        assert isinstance(call, ast.Call)
-        assert isinstance(call.func, ast.Name)
-        assert not call.args
-        values = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-        return kinds[call.func.id](**values)
-    except (SyntaxError, AssertionError, KeyError, TypeError, ValueError) as error:
+    if not isinstance(facts, dict):
         raise QuorumError(
-            f"the learner {said!r} is none of {', '.join(kinds)}: audit it in Python, with "
-            "quorum_rl.audit.audit_pipeline."
+            f"the learner is written down as {facts!r}, as older versions did: make the run again "
+            "with 'quorum fit'."
+        )
+    try:
+        return learner_from_json(facts)
+    except (QuorumError, TypeError) as error:
+        raise QuorumError(
+            f"{error} To audit a learner of your own, use quorum_rl.audit.audit_pipeline in Python."
         ) from error

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain as in_a_row
 from typing import Any, Final, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.audit.bounds import Floats, lower_bound, ratio_scores
@@ -18,36 +17,40 @@ from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import ACTIONS, ALL, Finding, found
 from quorum_rl.audit.releases import LEAVER, run_seeds
 from quorum_rl.audit.trainings import (
+    CHUNK,
     OTHERS,
     PUBLIC_SEED,
     noise_keys,
-    public_words,
-    stacked_runs,
+    public_order,
+    same_public,
     training_data,
     training_transitions,
 )
-from quorum_rl.audit.watching import Looking, agreement, watched
+from quorum_rl.audit.watching import Looking, Watched, agreement, watched
 from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import Progress, joined, research_ledger
+from quorum_rl.experiments.study import Progress, research_ledger
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.learners import Cql
+from quorum_rl.fit.driver import runs_of, steps_of
+from quorum_rl.learners import Cql, learner_to_json
 from quorum_rl.privacy import ReleasePlan, event_to_json, total_epsilon
 from quorum_rl.release import release_and_keep
+from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.schedule import Kind, shuffled_schedule
 from quorum_rl.types import Released
 
 RUNS_AT_ONCE: Final = 40  # of which one process makes the releases, one after the other
 RUNS_PER_LEDGER: Final = 4  # a ledger reads itself again before every charge
-CANARY: Final = "an expert who leaves alone, and whose gradient has a direction of its own"
-MICRO_BATCH: Final = 8  # for few trainees; it changes the time, not the result
+CANARY: Final = "an expert who leaves alone, and whose contribution has a direction of its own"
 LINEAR: Final = Cql(hidden_sizes=())
 FEW_STEPS: Final = FitSettings(  # all that decides: defaults may change, a worst case may not
+    method="selective",
     private_share=0.5,
     clip_norm=1.0,
+    normalised=False,
     private_learning_rate=0.01,
+    optimiser="adam",
     iterations=1,
     private_steps=2,
     sampling_rate=1.0,
@@ -84,7 +87,7 @@ class PipelineCase:
         """The same with so few experts in training."""
         if self.plan.private is None:
             return replace(self, trainees=count)
-        step = replace(self.plan.private, micro_batch=MICRO_BATCH)
+        step = replace(self.plan.private, chunk=CHUNK)
         return replace(self, trainees=count, plan=replace(self.plan, private=step))
 
     def to_json(self) -> dict[str, Any]:
@@ -95,8 +98,8 @@ class PipelineCase:
             "certified": self.certified,
             "epsilon": self.plan.epsilon,
             "delta": self.plan.delta,
-            "settings": asdict(self.plan.settings),
-            "learner": repr(self.plan.learner),
+            "settings": self.plan.settings.to_json(),
+            "learner": learner_to_json(self.plan.learner),
             "events": [event_to_json(event) for event in self.plan.events],
         }
 
@@ -139,8 +142,8 @@ def release_first() -> PipelineCase:
         clip_norm=1.0,
         noise_multiplier=140.0,
         expected_batch=float(chain.others),
-        micro_batch=MICRO_BATCH,
-        transitions_per_expert=1,
+        chunk=CHUNK,
+        contribution=Gradient(transitions=1),
     )
     plan = FitPlan(
         settings=FEW_STEPS,
@@ -212,16 +215,16 @@ def fits(
 ) -> Fits:
     """One fit for each seed, with a pool of its own, and all trainings together."""
     if case.plan.release is None:
-        likelihood, params = _trained(case, seeds, [], present, public_seed, progress)
-        return Fits(np.zeros((len(seeds), 0), np.int64), likelihood, params)
+        seen = _trained(case, seeds, [], present, public_seed, progress)
+        return Fits(np.zeros((len(seeds), 0), np.int64), seen.likelihood, seen.params)
     released = _releases(case, seeds, present, progress, workers)
     outcomes = np.zeros((len(seeds), case.plan.release.event.iterations), np.int64)
     for row, one in zip(outcomes, released, strict=True):
         row[: len(one)] = case.chain.outcomes(one)
     if case.plan.private is None:  # what training makes of public data adds nothing
         return Fits(outcomes, np.zeros(len(seeds)), None)
-    likelihood, params = _trained(case, seeds, released, present, public_seed, progress)
-    return Fits(outcomes, likelihood, params)
+    seen = _trained(case, seeds, released, present, public_seed, progress)
+    return Fits(outcomes, seen.likelihood, seen.params)
 
 
 class Part(NamedTuple):
@@ -270,29 +273,15 @@ def _trained(
     present: bool,
     public_seed: int,
     progress: Progress | None,
-) -> tuple[Floats, Any]:
+) -> Watched:
     """Stage 2 of every run. A fit whose release is empty takes the private steps alone."""
     plan, chain = case.plan, case.private
-    order = int(public_words(public_seed)[0])
-    alone = shuffled_schedule(plan.private_steps, 0, order)
-    some = np.array([len(one) > 0 for one in released], bool)
-    plain, parts = joined(released) if some.any() else (None, [])
-    both = (
-        alone if plain is None else shuffled_schedule(plan.private_steps, plan.plain_steps, order)
-    )
-    runs = stacked_runs(plan, noise_keys(seeds), len(both), parts, public_seed)
-    schedule = both
-    if some.any() and not some.all():
-        rest = np.full(len(both) - len(alone), Kind.NOTHING, np.int8)
-        schedule = np.where(some, both[:, None], np.append(alone, rest)[:, None])
-        ends = [plan.rates_end(len(both) if one else len(alone)) for one in some]
-        runs = replace(runs, rates_end=jnp.asarray(ends, jnp.float32))
+    steps = steps_of(plan, len(seeds), public_order(public_seed), released)
     return watched(
         Looking(plan, *training_transitions(chain)),
-        runs,
-        schedule,
+        runs_of([plan], same_public(noise_keys(seeds), public_seed), steps),
+        steps,
         (chain.observation_size, chain.actions),
         training_data(chain, present),
-        plain,
         progress,
     )

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, NamedTuple
 
 from quorum_rl.audit.chain import Chain
 from quorum_rl.audit.finding import ACTIONS, Finding
+from quorum_rl.audit.last_bits import ONE_STEP, audit_last_bits
 from quorum_rl.audit.pipeline import (
     audit_pipeline,
     release_first,
@@ -17,8 +18,12 @@ from quorum_rl.audit.planted import planted
 from quorum_rl.audit.releases import DEVIATOR, LEAVER, audit_release
 from quorum_rl.audit.trainings import (
     EVERYBODY,
-    FEW,
+    NETWORKS,
+    ROUNDS,
     SAMPLED,
+    STEADY,
+    WIDE,
+    TrainingCase,
     audit_in_one_run,
     audit_training,
 )
@@ -27,11 +32,32 @@ from quorum_rl.privacy import Event, event_to_json
 
 Part = Literal["release", "training", "one-run", "pipeline"]
 
+TRAININGS: Final = (EVERYBODY, SAMPLED, ROUNDS, STEADY, NETWORKS, WIDE)
+"""The last one has many parameters, and shows what it shows in few runs."""
+
+MOST_WIDE: Final = 20_000  # trainings of thousands of parameters at once
+
 QUERY_NOISE: Final = "query-noise-halved"
 RELEASE_BUGS: Final = {QUERY_NOISE: LEAVER, "offset-halved": DEVIATOR}
-"""Those of the release, with the case that shows them; the others show in EVERYBODY's training."""
+LAST_BITS: Final = "lattice-off"
+TRAINING_BUGS: Final = {
+    "noise-halved": EVERYBODY,
+    "noise-reused": STEADY,
+    "clipping-off": EVERYBODY,
+    "clipped-apart": NETWORKS,
+    "divided-by-drawn": WIDE,
+    "coin-accounting": EVERYBODY,
+}
+"""All bugs but the one that only last bits show, with the cases that show them."""
 
-WITHOUT_BUGS: Final = (*RELEASE_BUGS, "noise-halved")
+WITHOUT_BUGS: Final = (
+    *RELEASE_BUGS,
+    "noise-halved",
+    "noise-reused",
+    "clipped-apart",
+    "divided-by-drawn",
+    LAST_BITS,
+)
 """Their audits are all that find bugs, and must find nothing where there is none."""
 
 
@@ -42,6 +68,7 @@ class Sizes:
     release: int = 30_000
     lone_release: int = 80_000  # that of the deviator, who is seldom drawn and let through
     training: int = 40_000
+    wide: int = 2000  # trainings of many parameters
     pipeline: int = 1000
     training_first: int = 1000
     release_first: int = 1000
@@ -49,8 +76,9 @@ class Sizes:
 
     @classmethod
     def all(cls, runs: int) -> "Sizes":
-        """The same number everywhere."""
-        return cls(runs, runs, runs, runs, runs, runs)
+        """The same number everywhere, as far as memory has room for it."""
+        each = {one.name: runs for one in fields(cls) if one.name != "canaries"}
+        return cls(**each | {"wide": min(runs, MOST_WIDE)})
 
     @classmethod
     def full(cls) -> "Sizes":
@@ -59,6 +87,7 @@ class Sizes:
             release=600_000,
             lone_release=400_000,
             training=4_000_000,
+            wide=MOST_WIDE,
             pipeline=20_000,
             training_first=60_000,
             release_first=50_000,
@@ -72,8 +101,9 @@ def audited(part: Part, sizes: Sizes, seed: int, workers: int = 1) -> Iterator[F
         yield audit_release(LEAVER, sizes.release, seed, workers)
         yield audit_release(DEVIATOR, sizes.lone_release, seed, workers)
     elif part == "training":
-        for training in (EVERYBODY, SAMPLED):
-            yield from audit_training(training, sizes.training, seed)
+        for training in TRAININGS:
+            yield from audit_training(training, _runs(training, sizes), seed)
+        yield audit_last_bits(sizes.wide, seed)
     elif part == "one-run":
         yield audit_in_one_run(EVERYBODY, sizes.canaries, seed)
     else:
@@ -85,12 +115,16 @@ def audited(part: Part, sizes: Sizes, seed: int, workers: int = 1) -> Iterator[F
             yield from audit_pipeline(case, runs, seed, workers=workers)
 
 
+def _runs(case: TrainingCase, sizes: Sizes) -> int:
+    return sizes.wide if case is WIDE else sizes.training
+
+
 def described(part: Part) -> dict[str, Any]:
     """The cases of one part as plain facts: who takes part, and what is charged for."""
     if part == "release":
         return {one.name: _facts(one.chain, [one.event]) for one in (LEAVER, DEVIATOR)}
     if part == "training":
-        return {one.name: _facts(FEW, one.plan.events) for one in (EVERYBODY, SAMPLED)}
+        return {one.name: one.to_json() for one in (*TRAININGS, ONE_STEP)}
     if part == "one-run":
         return {EVERYBODY.name: {"events": [event_to_json(one) for one in EVERYBODY.plan.events]}}
     cases = training_first(), release_first(), small_case()
@@ -120,7 +154,10 @@ def tried(trial: Trial) -> list[Finding]:
         if trial.bug in RELEASE_BUGS:
             runs = trial.sizes.release if trial.bug == QUERY_NOISE else trial.sizes.lone_release
             return [audit_release(RELEASE_BUGS[trial.bug], runs, trial.seed)]
-        return audit_training(EVERYBODY, trial.sizes.training, trial.seed)
+        if trial.bug == LAST_BITS:
+            return [audit_last_bits(trial.sizes.wide, trial.seed)]
+        case = TRAINING_BUGS[trial.bug]
+        return audit_training(case, _runs(case, trial.sizes), trial.seed)
 
 
 def caught(findings: Iterable[Finding]) -> bool:

@@ -1,16 +1,20 @@
 """What an adversary sees of many trainings, and how it scores them for one canary.
 
-White box: every iterate. Between two of them lies one noisy gradient, which follows from the
-optimiser's state; its part along the canary's own gradient is what the canary could have changed.
-The adversary knows everything but whether the canary is there: the others' one direction is taken
-out first. For a Poisson sample at rate q and noise σ, a part x that the canary would move by s has
-the likelihood ratio 1 − q + q·exp((2xs − s²)/2σ²); logarithms add up over the steps.
+White box: every iterate. Between two of them lies one noisy mean, which follows from the
+optimiser's state; its part along the canary's own contribution is what the canary could have
+changed. The adversary knows everything but whether the canary is there: the others' one direction
+is taken out first. For a Poisson sample at rate q and noise σ, a part x that the canary would move
+by s has the likelihood ratio 1 − q + q·exp((2xs − s²)/2σ²); logarithms add up over the steps.
+
+That is the best test of a mechanism as it is said to be. Against one that is not, others see more:
+how much x differs between steps, and how large the rest is, which nobody's contribution reaches.
 
 Black box: the final policy's actions on chosen states, on both sides of everybody else's up to the
 canary's own. How many of them speak for the canary says where the policy changes its mind.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -19,16 +23,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
+from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan
+from quorum_rl.fit.driver import Steps, fresh, train_runs
 from quorum_rl.learners import Learner
 from quorum_rl.training.expert_data import ExpertData
-from quorum_rl.training.loop import Standing, begin, result_of, train
-from quorum_rl.training.plain import plain_gradient
+from quorum_rl.training.loop import Standing, result_of
 from quorum_rl.training.recipe import Recipe, Run
-from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.schedule import Kind
 from quorum_rl.types import Transition
 
-MOMENTUM: Final = 0.9  # of optax.scale_by_adam and of Recipe's own
+MOMENTUM: Final = 0.9  # of our adam and momentum
+MOMENTS: Final = {"sgd": None, "adam": "mu", "momentum": "trace"}
 LADDER: Final = np.concatenate([sign * np.logspace(-5, 0, 160) for sign in (1.0, -1.0)])
 
 Array = jax.Array
@@ -45,47 +51,75 @@ class Claim(NamedTuple):
     noise_multiplier: float
     clip_norm: float
     expected_batch: float
+    normalised: bool
 
 
 class Looking(NamedTuple):
     """Whom the adversary looks for in which trainings.
 
     `other` is the one step of everybody else, or None if there is nobody else. Many canaries have
-    a leading axis, and then there is one run.
+    a leading axis, and then there is one run. With `apart` it looks for a canary that was clipped
+    in each network by itself.
     """
 
     plan: FitPlan
     canary: Transition
     other: Transition | None
     many: bool = False
+    apart: bool = False
 
     @property
     def claim(self) -> Claim:
         step = self.plan.private
         assert step is not None  # or there is nothing to audit
-        return Claim(step.sampling_rate, step.noise_multiplier, step.clip_norm, step.expected_batch)
+        return Claim(
+            step.sampling_rate,
+            step.noise_multiplier,
+            step.clip_norm,
+            step.expected_batch,
+            step.normalised,
+        )
+
+
+class Watched(NamedTuple):
+    """What an adversary makes of trainings, in clip norms.
+
+    `likelihood` is the logarithm of the likelihood ratio of all private steps, `spread` the squared
+    distance of their parts along the canary from the mean of these, and `rest` the squared size of
+    what is left without these parts and the others'.
+
+    Shapes: (runs,), or (canaries,) for many; every leaf of `params` (runs, …).
+    """
+
+    likelihood: Floats
+    spread: Floats
+    rest: Floats
+    params: Any
 
 
 def watched(
     looking: Looking,
     runs: Run,
-    schedule: Schedule,
+    steps: Steps,
     sizes: tuple[int, int],
     private: ExpertData,
-    plain: Transition | None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Floats, Any]:
+) -> Watched:
     """Train, and score by all iterates; with it the results of training.
 
     `sizes` are those of an observation and of the set of actions. `progress` hears after every
     step how many are done, and of how many.
 
-    Shapes: the score `(runs,)`, or `(canaries,)` for many; every leaf of the results `(runs, …)`.
+    Raises:
+        QuorumError: for an optimiser between whose iterates the adversary cannot see.
     """
-    recipe = looking.plan.recipe
-    standing = begin(recipe, runs, *sizes)
+    plan, schedule = looking.plan, steps.schedule
+    recipe = plan.recipe
+    _check_optimiser(recipe)
+    standing = fresh(plan, runs, sizes)
     before = _seen(recipe, standing)
-    score: Floats = np.zeros(len(looking.canary.reward) if looking.many else len(runs.rates_end))
+    count = len(looking.canary.reward) if looking.many else len(runs.rates_end)
+    tally = _Tally(np.zeros((5, count)))
 
     def after_step(standing: Standing, done: int) -> None:
         nonlocal before
@@ -93,30 +127,32 @@ def watched(
         private_now = schedule[done - 1] == Kind.PRIVATE  # of all runs, or one for each
         if private_now.any():
             rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
-            ratios = _log_ratios(
-                recipe,
-                looking.many,
-                looking.claim,
-                (before, now, rates),
-                looking.canary,
-                looking.other,
-            )
-            score[:] += np.where(private_now, np.asarray(ratios), 0.0)
+            how, step = (recipe, looking.many, looking.apart), (before, now, rates)
+            views = _views(how, looking.claim, step, looking.canary, looking.other)
+            tally.add(views, private_now)
         before = now
         if progress is not None:
             progress(done, len(schedule))
 
-    last = train(
-        recipe,
-        runs,
-        standing,
-        schedule,
-        private=private,
-        plain=plain,
-        after_chunk=after_step,
-        steps_at_once=1,
-    )
-    return score, result_of(recipe, last)
+    last = train_runs(plan, runs, steps, standing, private, after_step, steps_at_once=1)
+    return tally.watched(result_of(recipe, last))
+
+
+@dataclass
+class _Tally:
+    """Sums over the private steps so far: of the logarithms of ratios, of the parts along the
+    canary, of their squares, of the rest, and of ones. Shapes: (5, runs)."""
+
+    sums: Floats
+
+    def add(self, views: tuple[Array, Array, Array], private_now: Any) -> None:
+        ratio, along, rest = (np.asarray(one, np.float64) for one in views)
+        seen = np.stack([ratio, along, along**2, rest, np.ones_like(along)])
+        self.sums += np.where(private_now, seen, 0.0)
+
+    def watched(self, params: Any) -> Watched:
+        likelihood, along, squares, rest, steps = self.sums
+        return Watched(likelihood, squares - along**2 / np.maximum(steps, 1), rest, params)
 
 
 def agreement(learner: Learner, params: Any, observation_size: int) -> Floats:
@@ -134,59 +170,106 @@ def agreement(learner: Learner, params: Any, observation_size: int) -> Floats:
     return made
 
 
+def contributed(recipe: Recipe, at: Seen, transition: Transition) -> Any:
+    """What an expert with this one transition contributes, zeros where nothing is trained.
+
+    It shows that transition as often as it is asked for one.
+    """
+    assert recipe.private_shape is not None  # or there is nothing to audit
+    contribution = recipe.private_shape.contribution
+    shown = jax.tree.map(
+        lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], contribution.transitions, axis=0),
+        transition,
+    )
+    params, target, _ = at
+    made = contribution(recipe.learner, params, target, shown, jax.random.key(0))
+    marks = contribution.trained(recipe.learner, params)
+    return jax.tree.map(lambda leaf, mark: leaf if mark else jnp.zeros_like(leaf), made, marks)
+
+
+def _check_optimiser(recipe: Recipe) -> None:
+    if recipe.optimiser.name not in MOMENTS:
+        raise QuorumError(
+            f"the optimiser is {recipe.optimiser.name!r}, and an audit sees the steps of "
+            f"{', '.join(MOMENTS)} only: audit the same training with one of them."
+        )
+
+
 def _seen(recipe: Recipe, standing: Standing) -> Seen:
     """Copies, because the next step takes the arrays over."""
     own = standing.optimisers[0 if recipe.shared_optimiser else 1]
-    name = {"adam": "mu", "momentum": "trace"}.get(recipe.optimiser)
+    name = MOMENTS[recipe.optimiser.name]
     moment = None if name is None else getattr(own, name)
     copied: Seen = jax.tree.map(jnp.copy, (standing.params, standing.target, moment))
     return copied
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _log_ratios(
-    recipe: Recipe,
-    many: bool,
+@partial(jax.jit, static_argnums=0)
+def _views(
+    how: tuple[Recipe, bool, bool],
     claim: Claim,
     step: tuple[Seen, Seen, Array],
     canary: Transition,
     other: Transition | None,
-) -> Array:
-    """The logarithms of the likelihood ratios in one private step of every run."""
+) -> tuple[Array, Array, Array]:
+    """Of one private step of every run: the logarithm of the ratio, the part along the canary, and
+    the squared size of the rest."""
+    recipe, many, apart = how
 
-    def one(step: tuple[Seen, Seen, Array], canary: Transition) -> Array:
+    def one(step: tuple[Seen, Seen, Array], canary: Transition) -> tuple[Array, Array, Array]:
         before, now, learning_rate = step
-        noisy = _flat(_gradient(recipe, before, now, learning_rate))
-        own = _flat(_gradient_of(recipe, before, canary))
-        direction = _unit(own)
-        if other is not None:
-            others = _unit(_flat(_gradient_of(recipe, before, other)))
-            direction -= (direction @ others) * others
-        share = jnp.minimum(jnp.linalg.norm(own) / claim.clip_norm, 1.0)
-        moved = share * jnp.linalg.norm(direction)
-        seen = noisy @ _unit(direction) * claim.expected_batch / claim.clip_norm
-        exponent = (2 * seen * moved - moved**2) / (2 * claim.noise_multiplier**2)
+        noisy = _flat(_noisy_mean(recipe, before, now, learning_rate))
+        noisy *= claim.expected_batch / claim.clip_norm
+        known = [] if other is None else _parts(contributed(recipe, before, other), apart)
+        others = [_unit(part) for part in known]
+        own = _parts(contributed(recipe, before, canary), apart)
+        added = _without(
+            sum((_clipped(part, claim) for part in own), jnp.zeros_like(noisy)), others
+        )
+        moved, direction = jnp.linalg.norm(added), _unit(added)
+        along = noisy @ direction
+        exponent = (2 * along * moved - moved**2) / (2 * claim.noise_multiplier**2)
         rate = claim.sampling_rate
-        return jnp.logaddexp(jnp.log1p(-rate), jnp.log(rate) + exponent)
+        ratio = jnp.logaddexp(jnp.log1p(-rate), jnp.log(rate) + exponent)
+        rest = jnp.square(_without(noisy, [*others, direction])).sum()
+        return ratio, along, rest
 
     if many:
         step = jax.tree.map(lambda leaf: leaf[0], step)
-    ratios: Array = jax.vmap(one, (None, 0) if many else (0, None))(step, canary)
-    return ratios
+    views: tuple[Array, Array, Array] = jax.vmap(one, (None, 0) if many else (0, None))(
+        step, canary
+    )
+    return views
 
 
-def _gradient(recipe: Recipe, before: Seen, now: Seen, rate: Array) -> Any:
-    """The noisy gradient between two iterates."""
-    if recipe.optimiser == "sgd":
+def _noisy_mean(recipe: Recipe, before: Seen, now: Seen, rate: Array) -> Any:
+    """The noisy mean between two iterates."""
+    name = recipe.optimiser.name
+    if name == "sgd":
         return jax.tree.map(lambda old, new: (old - new) / rate, before[0], now[0])
-    share = 1 - MOMENTUM if recipe.optimiser == "adam" else 1.0
+    share = 1 - MOMENTUM if name == "adam" else 1.0
     return jax.tree.map(lambda old, new: (new - MOMENTUM * old) / share, before[2], now[2])
 
 
-def _gradient_of(recipe: Recipe, at: Seen, transition: Transition) -> Any:
-    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], transition)
-    keys = jax.random.split(jax.random.key(0), 1)
-    return plain_gradient(recipe.learner, at[0], at[1], batch, keys)
+def _parts(tree: Any, apart: bool) -> list[Array]:
+    """The whole as one vector; or as long a vector for each network."""
+    if not apart:
+        return [_flat(tree)]
+    nothing = jax.tree.map(jnp.zeros_like, tree)
+    return [_flat({**nothing, name: tree[name]}) for name in tree]
+
+
+def _clipped(vector: Array, claim: Claim) -> Array:
+    """A contribution as it is said to count, in clip norms."""
+    size = jnp.linalg.norm(vector) / claim.clip_norm
+    return _unit(vector) * jnp.where(claim.normalised, 1.0, jnp.minimum(size, 1.0))
+
+
+def _without(vector: Array, directions: list[Array]) -> Array:
+    """The part of a vector that is orthogonal to unit vectors, which are so to each other."""
+    for one in directions:
+        vector = vector - (vector @ one) * one
+    return vector
 
 
 def _unit(vector: Array) -> Array:

@@ -69,11 +69,12 @@ class Audit:
     workers: int = 1
     """Processes that share the releases, which a GPU does not help."""
     trainees: int = 8
-    """With --run: how many experts training sees beside the canary. Their gradients are known to
-    the adversary, so that more add nothing but time; 0 for as many as the run declares."""
+    """With --run: how many experts training sees beside the canary. What they contribute is known
+    to the adversary, so that more add nothing but time; 0 for as many as the run declares."""
     planted: str | None = None
     """Self-test: plant this bug and see that the audit finds it (exit status 1 if not). One of
-    noise-halved, clipping-off, coin-accounting, offset-halved, query-noise-halved, or all."""
+    noise-halved, noise-reused, clipping-off, clipped-apart, divided-by-drawn, lattice-off,
+    coin-accounting, offset-halved, query-noise-halved, or all."""
     repeats: int = 1
     """Self-test: again with so many seeds, from --seed on; and as often without the bugs, where
     nothing may be found."""
@@ -273,7 +274,7 @@ class Audit:
         from quorum_rl.logs import open_demonstrations
 
         log = open_demonstrations(demonstrations)
-        settings = FitSettings(private_steps=self.private_steps)
+        settings = FitSettings(method="selective", private_steps=self.private_steps)
         budget = {"epsilon": self.epsilon, "delta": self.delta}
         result = self._result(
             log.declared.world or "unknown",
@@ -283,7 +284,7 @@ class Audit:
             experts=log.expert_count,
             transitions=log.transition_count,
             learner="cql",
-            settings=asdict(settings),
+            settings=settings.to_json(),
         )
         with timed_bar(console(stderr=True), "games") as progress:
             attacks = membership_game(

@@ -101,5 +101,5 @@ def _commit() -> str | None:
         return made.stdout.strip() if made.returncode == 0 else None
 
     commit = said("rev-parse", "--short=12", "HEAD")
-    changed = said("status", "--porcelain", "--untracked-files=no", ".")
+    changed = said("status", "--porcelain", "--untracked-files=no", ":/src")
     return commit and (f"{commit}, changed" if changed else commit)

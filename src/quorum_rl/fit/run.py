@@ -142,6 +142,8 @@ def fit_after_release(
     if not alone():
         raise QuorumError("training after a release is for one process: start it by itself.")
     settings = settings_of(options)
+    if settings.method == "local":  # as it is unless somebody says otherwise
+        options["settings"] = settings = replace(settings, method="selective")
     if settings.method != "selective":
         raise QuorumError(
             f"the method {settings.method} does not learn from released data: leave the release "
