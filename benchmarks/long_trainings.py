@@ -31,10 +31,11 @@ from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
+from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
-from quorum_rl.training.recipe import Optimiser, Recipe, new_run  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
+from quorum_rl.training.recipe import Recipe, new_run, optimiser_of  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from samples import check_counts  # noqa: E402
 from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
@@ -49,7 +50,7 @@ class Way(NamedTuple):
     """The paper's setting, or one thing about it changed."""
 
     name: str
-    optimiser: Optimiser
+    optimiser: str
     rate_factor: float = 1.0
     noise: bool = True
 
@@ -74,8 +75,8 @@ def step_of(setting: PublishedSetting, way: Way) -> PrivateStep:
         clip_norm=CLIP_NORM,
         noise_multiplier=setting.noise_multiplier if way.noise else NO_NOISE / CLIP_NORM,
         expected_batch=setting.batch_size,
-        micro_batch=default_micro_batch(EXPERTS, drawn),
-        transitions_per_expert=1,
+        chunk=default_chunk(EXPERTS, drawn, 1),
+        contribution=Gradient(transitions=1),
     )
 
 
@@ -149,7 +150,9 @@ def followed(
     """What one way earns, and how far it goes."""
     print(way.name, flush=True)
     step, steps = step_of(setting, way), given.steps or published_steps(setting)
-    recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=way.optimiser)
+    recipe = Recipe(
+        learner=learner, private_shape=step.shape, optimiser=optimiser_of(way.optimiser)
+    )
     rate = way.rate_factor * setting.learning_rate
     rows = watched(recipe, step, rate, steps, world, data, given)
     return {**way._asdict(), "learning_rate": rate, "rows": rows}

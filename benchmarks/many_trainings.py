@@ -20,9 +20,10 @@ import jax  # noqa: E402 - the devices are set up first
 import jax.numpy as jnp  # noqa: E402
 
 from quorum_rl.learners import get_learner  # noqa: E402
+from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe, new_run  # noqa: E402
 from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
 from training import ACTION_COUNT, EXPERTS, OBSERVATION_SIZE, logs  # noqa: E402
@@ -37,8 +38,8 @@ def private_step(each: int) -> PrivateStep:
         clip_norm=1.0,
         noise_multiplier=4.0,
         expected_batch=512,
-        micro_batch=default_micro_batch(EXPERTS, RATE, each),
-        transitions_per_expert=each,
+        chunk=default_chunk(EXPERTS, RATE, each),
+        contribution=Gradient(transitions=each),
     )
 
 

@@ -26,10 +26,12 @@ import numpy as np
 
 from quorum_rl.devices import prepare, this_machine
 from quorum_rl.logs import Declared, Demonstrations, from_episodes, save_demonstrations
+from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.expert_data import ExpertData, expert_data, transitions_of
+from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.mapped import MappedData, mapped_data
-from quorum_rl.training.mechanism import PrivateStep, experts_at, keys_of, who_is_drawn
-from quorum_rl.training.recipe import Run, new_run, private_key
+from quorum_rl.training.mechanism import PrivateStep, experts_at, who_is_drawn
+from quorum_rl.training.recipe import Run, new_run
 
 OBSERVATION_SIZE, HORIZON = 11, 200
 EXPERTS, BATCH, PER_EXPERT = 10_000, 512, 16
@@ -79,8 +81,8 @@ def sample(path: Path, beside: bool, experts: int) -> None:
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch=float(BATCH),
-        micro_batch=BATCH,
-        transitions_per_expert=PER_EXPERT,
+        chunk=BATCH,
+        contribution=Gradient(transitions=PER_EXPERT),
     )
     run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1e-3, private=step)
     runs: Run = jax.tree.map(lambda leaf: leaf[None], run)
@@ -133,7 +135,7 @@ def _all_steps(room: int, data: ExpertData, runs: Run) -> Any:
     run = jax.tree.map(lambda leaf: leaf[0], runs)
 
     def one(number: Any) -> Any:
-        sampling_key, transitions_key, _, _ = keys_of(private_key(run, number))
+        sampling_key, transitions_key, _, _ = keys_of(step_key(run.noise_key, number))
         so_far = jnp.cumsum(who_is_drawn(data, sampling_key, run.numbers.last_drawn))
         experts = experts_at(so_far, jnp.arange(1, room + 1))
         return so_far[-1], transitions_of(data, experts, transitions_key, PER_EXPERT)

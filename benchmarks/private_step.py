@@ -30,14 +30,15 @@ from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import defaults  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
+from quorum_rl.training.contributions import Gradient  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
 from samples import check_counts  # noqa: E402
 from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
 
 EPSILON: Final = 10.0
 AVERAGED: Final = 16  # transitions of an expert; 64 take four times as long
-NO_CLIPPING: Final = 1e6
+NO_CLIPPING: Final = 30.0  # that few gradients reach; the lattice is as coarse as this is wide
 AS_IT_IS: Final[Mapping[str, Any]] = MappingProxyType({})
 SMALL: Final = MappingProxyType({"hidden_sizes": defaults.HIDDEN_SIZES})
 RAW: Final = MappingProxyType({"observation_centre": (), "observation_scale": ()})
@@ -59,7 +60,9 @@ def ways(learner: str) -> list[Way]:
     """`learner` decides what "more like imitation" is."""
     imitating = {"cql": ("α = 10", {"alpha": 10.0}), "bcq": ("threshold 0.9", {"threshold": 0.9})}
     name, options = imitating[learner]
-    ours = FitSettings()
+    ours = FitSettings(method="dp-sgd").filled()
+    assert ours.clip_norm is not None
+    assert ours.sampling_rate is not None
     everything = Way(
         "all four",
         clip_norm=ours.clip_norm,
@@ -92,8 +95,8 @@ def step_of(way: Way, setting: PublishedSetting, steps: int) -> PrivateStep:
         clip_norm=way.clip_norm,
         noise_multiplier=noise if way.noise else NO_NOISE / way.clip_norm,
         expected_batch=drawn * EXPERTS,
-        micro_batch=default_micro_batch(EXPERTS, drawn, way.transitions),
-        transitions_per_expert=way.transitions,
+        chunk=default_chunk(EXPERTS, drawn, way.transitions),
+        contribution=Gradient(transitions=way.transitions),
     )
 
 

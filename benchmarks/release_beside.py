@@ -22,7 +22,6 @@ from quorum_rl.devices import prepare
 prepare(fast=True)  # what fails does not hang on the last bits
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
@@ -32,16 +31,15 @@ from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.experiments.paper import learner_of  # noqa: E402
 from quorum_rl.experiments.paper.population import acted  # noqa: E402
-from quorum_rl.experiments.study import joined  # noqa: E402
 from quorum_rl.experts import LoggedExperts  # noqa: E402
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
+from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
 from quorum_rl.logs.agreement import prefix_counts  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
-from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
-from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
+from quorum_rl.training.loop import result_of  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
 from samples import check_counts, cut_to  # noqa: E402
 from study import opened, parser_for_a_study, run  # noqa: E402
@@ -130,28 +128,16 @@ def returns(
     """What every seed earns in one way."""
     plan = plans.of(way)
     beside = plans.both.plain_steps if way.steps_on_prefixes else 0
-    plain, parts = joined(released)
-    schedule = shuffled_schedule(plan.private_steps, beside, SCHEDULE_SEED)
-    runs = [
-        plan.new_run(
-            jax_key_data(SeededEntropy(seed), "noise"),
-            jax_key_data(SeededEntropy(seed), "public"),
-            len(schedule),
-            parts[seed],
-        )
-        for seed in range(given.seeds)
+    taken = replace(plan, plain_steps=beside)
+    steps = steps_of(taken, given.seeds, SCHEDULE_SEED, released if beside else ())
+    words = [
+        np.stack([jax_key_data(SeededEntropy(seed), name) for seed in range(given.seeds)])
+        for name in Keys._fields
     ]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    runs = runs_of([taken], Keys(*words), steps)
     spaces = world.spaces
-    standing = train(
-        plan.recipe,
-        stacked,
-        begin(plan.recipe, stacked, spaces.observation_size, spaces.action_count),
-        schedule,
-        private=data,
-        plain=plain if beside else None,
-        steps_at_once=AT_ONCE,
-    )
+    start = fresh(taken, runs, (spaces.observation_size, spaces.action_count))
+    standing = train_runs(taken, runs, steps, start, data, steps_at_once=AT_ONCE)
     key = jax.random.key(EPISODES_KEY)
     params = result_of(plan.recipe, standing)
     earned = returns_of(plan.learner, params, world, None, key, given.episodes)

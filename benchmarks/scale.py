@@ -302,8 +302,9 @@ def training(
     sizes: Sizes, data: Any, experts: int, batch: float, each: int, hidden: tuple[int, ...]
 ) -> Callable[[], Any]:
     from quorum_rl.learners import Cql
+    from quorum_rl.training.contributions import Gradient
     from quorum_rl.training.loop import begin, train
-    from quorum_rl.training.mechanism import PrivateStep, default_micro_batch
+    from quorum_rl.training.mechanism import PrivateStep, default_chunk
     from quorum_rl.training.recipe import Recipe, new_run
     from quorum_rl.training.schedule import Kind
 
@@ -313,8 +314,8 @@ def training(
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch=float(batch),
-        micro_batch=default_micro_batch(experts, rate, each),
-        transitions_per_expert=each,
+        chunk=default_chunk(experts, rate, each),
+        contribution=Gradient(transitions=each),
     )
     run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1e-3, private=step)
     runs = jax.tree.map(lambda leaf: leaf[None], run)

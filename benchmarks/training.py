@@ -27,10 +27,12 @@ from rich.table import Table
 
 from beside import Beside, beside
 from quorum_rl.learners import DenseLearner, get_learner
-from quorum_rl.training.clipping import clipped_by_gradients, clipped_sum
-from quorum_rl.training.expert_data import Array, ExpertData, transitions_of
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch, private_gradient
-from quorum_rl.training.plain import plain_batch, plain_gradient
+from quorum_rl.training.contributions import Gradient, mean_gradient
+from quorum_rl.training.expert_data import Array, ExpertData, plain_batch, transitions_of
+from quorum_rl.training.keys import keys_of
+from quorum_rl.training.lattice import lattice_sum
+from quorum_rl.training.mechanism import PrivateStep, default_chunk, private_mean, trained_count
+from quorum_rl.training.noise import rounded_noise
 from quorum_rl.types import Transition
 
 try:
@@ -120,7 +122,7 @@ def clock(function: Callable[..., Any], *arguments: Any, count: int = 1) -> Cloc
 def plain_clock(learner: DenseLearner, data: ExpertData, batch: int) -> Clock:
     def gradient(params: Any, target: Any, data: ExpertData, key: Array) -> Any:
         drawn = plain_batch(data.transitions, key, batch)
-        return plain_gradient(learner, params, target, drawn, jax.random.split(key, batch))
+        return mean_gradient(learner, params, target, drawn, key)
 
     return step_clock(learner, data, gradient)
 
@@ -132,14 +134,21 @@ def private_clock(learner: DenseLearner, data: ExpertData, experts: int, each: i
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch=experts,
-        micro_batch=default_micro_batch(EXPERTS, rate, each),
-        transitions_per_expert=each,
+        chunk=default_chunk(EXPERTS, rate, each),
+        contribution=Gradient(transitions=each),
     )
+    params = learner.init(jax.random.key(1), OBSERVATION_SIZE, ACTION_COUNT)
+    count = trained_count(learner, params, step.contribution)
+    drawn = partial(rounded_noise, [[1, 2]], [step.noise_scale], 1, STEPS, count)
 
     def gradient(params: Any, target: Any, data: ExpertData, key: Array) -> Any:
-        return private_gradient(learner, params, target, data, key, step.numbers, step.shape)
+        noise = jnp.zeros(count, jnp.int32)  # is drawn beside the steps, and timed with them
+        return private_mean(
+            learner, params, target, data, keys_of(key), noise, step.numbers, step.shape
+        )
 
-    return step_clock(learner, data, gradient)
+    steps, noise = step_clock(learner, data, gradient), clock(drawn, count=STEPS)
+    return lambda: steps() + noise()
 
 
 def clipping_contests(
@@ -150,22 +159,25 @@ def clipping_contests(
     target = learner.init_target(params)
     batch = transitions_of(data, jnp.arange(experts), jax.random.key(2), each)
     keys = jax.random.split(jax.random.key(3), (experts, each))
-    everyone = jnp.ones(experts, bool)
-    arguments = (params, target, batch, everyone, keys, 1.0)
+    everyone, one_key = jnp.ones(experts, bool), jax.random.split(jax.random.key(4), experts)
 
     def mean_loss(params: Any, target: Any, transitions: Transition, keys: Array) -> Array:
         losses = jax.vmap(learner.loss, (None, None, 0, 0))(params, target, transitions, keys)
         return losses.mean()
 
-    others = {"vmap(grad)": clock(jax.jit(partial(clipped_by_gradients, learner)), *arguments)}
-    if clipped_grad is not None:
-        theirs = clipped_grad(
-            mean_loss, l2_clip_norm=1.0, batch_argnums=(2, 3), keep_batch_dim=False
+    def on_lattice(params: Any, target: Any, transitions: Transition, keys: Array) -> Any:
+        each_one = jax.vmap(partial(mean_gradient, learner, params, target))(transitions, keys)
+        return lattice_sum(
+            jax.tree.leaves(each_one), everyone, jnp.float32(1.0), jnp.float32(2**15)
         )
-        others["jax-privacy"] = clock(jax.jit(theirs), params, target, batch, keys)
-    ours = clock(jax.jit(partial(clipped_sum, learner)), *arguments)
+
+    if clipped_grad is None:
+        return []
+    theirs = clipped_grad(mean_loss, l2_clip_norm=1.0, batch_argnums=(2, 3), keep_batch_dim=False)
+    other = clock(jax.jit(theirs), params, target, batch, keys)
+    ours = clock(jax.jit(on_lattice), params, target, batch, one_key)
     what = f"clipped sum, {learner.name}, {experts} × {each}"
-    return [Contest(what, name, ours, other) for name, other in others.items()]
+    return [Contest(what, "jax-privacy", ours, other)]
 
 
 def torch_clock(torch: Beside, name: str) -> Clock:

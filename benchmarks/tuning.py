@@ -19,7 +19,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from quorum_rl.devices import prepare
 
@@ -41,10 +41,11 @@ from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
 from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
+from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_micro_batch  # noqa: E402
-from quorum_rl.training.recipe import Optimiser, Recipe, Run, new_run  # noqa: E402
+from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
+from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
 from samples import (  # noqa: E402
     Source,
@@ -57,6 +58,7 @@ from study import NO_NOISE  # noqa: E402
 
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
+USUAL: Final = FitSettings(method="dp-sgd").filled()
 RULE: Final = "rule"
 
 
@@ -90,8 +92,8 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
                 clip_norm=clip_norm,
                 noise_multiplier=NO_NOISE / clip_norm if noise is None else noise,
                 expected_batch=drawn * experts,
-                micro_batch=default_micro_batch(experts, drawn, given.transitions),
-                transitions_per_expert=given.transitions,
+                chunk=default_chunk(experts, drawn, given.transitions),
+                contribution=Gradient(transitions=given.transitions),
                 normalised=given.normalised,
             )
             rates = [rate_for(step, given.steps) if one == RULE else one for one in given.rates]
@@ -130,7 +132,7 @@ def returns(
         private_shape=None if first is None else first.shape,
         averaging=given.averaging,
         batch_size=FitSettings.batch_size,
-        optimiser=given.optimiser,
+        optimiser=optimiser_of(given.optimiser),
     )
     runs = [run_of(trial, seed, given.steps) for trial in tried for seed in range(given.seeds)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
@@ -210,15 +212,15 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--learner", default="cql")
     parser.add_argument("--options", type=options, default={}, help="the learner's, as JSON")
     parser.add_argument("--hidden", type=int, nargs="+", default=list(defaults.HIDDEN_SIZES))
-    parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
-    parser.add_argument("--sampling-rate", type=at_most_one, default=FitSettings.sampling_rate)
+    parser.add_argument("--transitions", type=int, default=USUAL.transitions_per_expert)
+    parser.add_argument("--sampling-rate", type=at_most_one, default=USUAL.sampling_rate)
     parser.add_argument("--normalised", action="store_true")
-    parser.add_argument("--optimiser", choices=get_args(Optimiser), default=FitSettings.optimiser)
-    parser.add_argument("--averaging", type=float, default=FitSettings.averaging)
-    parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
+    parser.add_argument("--optimiser", default=USUAL.optimiser)
+    parser.add_argument("--averaging", type=float, default=USUAL.averaging)
+    parser.add_argument("--steps", type=int, default=USUAL.private_steps)
     parser.add_argument("--epsilons", type=positive, nargs="+", help="otherwise 1 and 5")
     parser.add_argument("--rates", nargs="+", type=rate, default=[RULE], help=f"numbers, or {RULE}")
-    parser.add_argument("--clip-norms", type=positive, nargs="+", default=[FitSettings.clip_norm])
+    parser.add_argument("--clip-norms", type=positive, nargs="+", default=[USUAL.clip_norm])
     less = parser.add_mutually_exclusive_group()
     less.add_argument("--without-privacy", action="store_true", help="plain steps; give --rates")
     less.add_argument(
@@ -234,8 +236,8 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
             parser.error(f"the rule is for noise: give --rates with {asked}")
         if given.epsilons:
             parser.error(f"{asked} has no ε: leave out --epsilons")
-    if RULE in given.rates and given.optimiser != FitSettings.optimiser:
-        parser.error(f"the rule is for {FitSettings.optimiser}: give --rates with --optimiser")
+    if RULE in given.rates and given.optimiser != USUAL.optimiser:
+        parser.error(f"the rule is for {USUAL.optimiser}: give --rates with --optimiser")
     given.epsilons = given.epsilons or [1.0, 5.0]
     if given.experts is not None and given.experts < 2:
         parser.error(f"--experts is {given.experts}: give at least 2")

@@ -50,7 +50,7 @@ def show(outcome: Outcome) -> None:
 def methods_at(epsilon: float, settings: FitSettings, shares: list[float]) -> list[Method]:
     """Both forms of DP-SGD, and selective training with each share of ε for the release."""
     alone = replace(settings, method="dp-sgd")
-    each = sorted({1, settings.transitions_per_expert})
+    each = sorted({1, alone.filled().transitions_per_expert or 1})
     made = [
         Method(
             name=f"DP-SGD, {number} each",

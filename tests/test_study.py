@@ -119,7 +119,7 @@ def test_the_joint_cost_can_be_computed_from_what_is_written(study: Study) -> No
     events: list[Event] = [
         ReleaseEvent(**written["release"]),
         TrainingEvent(
-            sampling_rate=both.sampling_rate,
+            sampling_rate=both.sampling_rate or 0.0,
             noise_multiplier=written["noise_multiplier"],
             steps=written["private_steps"],
         ),

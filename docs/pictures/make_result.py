@@ -1,4 +1,4 @@
-"""Draws result.svg, what privacy costs at full scale, and writes index.md's table beside it.
+"""Draws result.svg, what privacy costs at full scale, and writes the table beside it.
 
 Both are made from results/paper/*-comparison.json and *-published-*.json.
 
@@ -13,7 +13,7 @@ from rendering import DOCS, Sections, hundredths, table, write
 
 from quorum_rl.evaluation import as_fraction_of, summarise
 
-PAGE = "index.md"
+PAGE = "reproduction.md"
 PICTURE = DOCS / "pictures" / "result.svg"
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
 TABLED = (1.0, 5.0, 10.0)
@@ -156,7 +156,7 @@ def picture(shown: list[Panel]) -> None:
 
 
 def fractions() -> str:
-    """The table of index.md: fractions at some of the epsilons, and what they are fractions of."""
+    """The table of the page: fractions at some of the epsilons, and what they are fractions of."""
     at = " / ".join(f"{epsilon:g}" for epsilon in TABLED)
     rows = []
     for one in panels():

@@ -15,6 +15,7 @@ from quorum_rl.fit import FitSettings
 from quorum_rl.fit.learner_choice import OBSERVED
 from quorum_rl.fit.stages import noise_of_mean, rate_for
 from quorum_rl.learners import defaults
+from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.mechanism import PrivateStep
 
 Row = dict[str, Any]
@@ -76,8 +77,8 @@ def step_of(row: Row) -> PrivateStep:
         clip_norm=row["clip_norm"],
         noise_multiplier=row["noise_multiplier"],
         expected_batch=row["sampling_rate"] * row["experts"],
-        micro_batch=1,
-        transitions_per_expert=row["transitions"],
+        chunk=1,
+        contribution=Gradient(transitions=row["transitions"]),
     )
 
 

@@ -4,10 +4,12 @@ python docs/tables/choosing.py
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.fit import FitSettings
 from quorum_rl.fit.plan import FitPlan, plan_fit
+from quorum_rl.fit.rule import chosen_learner
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.privacy import ReleasePlan, plan_release
@@ -43,11 +45,29 @@ def release(
 def both_stages(
     *, experts: int = 3000, epsilon: float = 5.0, settings: FitSettings | None = None
 ) -> FitPlan:
-    """The plan that `quorum fit` prints for CartPole experts with a floor of 0.02."""
+    """The plan of `quorum fit --method selective`, for CartPole experts with a floor of 0.02."""
     declared = Declared(
         action_count=2, observation_size=4, horizon=200, p_min=0.02, minimum_experts=experts
     )
-    return plan_fit(declared, get_learner("cql"), epsilon=epsilon, delta=DELTA, settings=settings)
+    chosen = settings or selective()
+    return plan_fit(declared, get_learner("cql"), epsilon=epsilon, delta=DELTA, settings=chosen)
+
+
+def selective(**chosen: Any) -> FitSettings:
+    return FitSettings(method="selective", **chosen)
+
+
+def local(experts: int, epsilon: float) -> str:
+    """The network that `quorum fit` chooses for LunarLander, and its noise over signal."""
+    declared = Declared(
+        action_count=4, observation_size=8, horizon=1000, p_min=0.02, minimum_experts=experts
+    )
+    learner = chosen_learner(declared, FitSettings(), (epsilon, DELTA))
+    plan = plan_fit(declared, learner, epsilon=epsilon, delta=DELTA)
+    if plan.mostly_noise is not None:
+        return f"noise ({plan.noise:.1f})"
+    width = learner.hidden_sizes[0] if learner.hidden_sizes else "linear"
+    return f"{width} ({plan.noise:.2f})"
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -126,6 +146,15 @@ def by_agreement() -> None:
     table("agreement", ["agreement", *RELEASE_HEAD], rows)
 
 
+def networks_by_experts_and_epsilon() -> None:
+    epsilons = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
+    rows = [
+        [f"{experts:,}", *(local(experts, epsilon) for epsilon in epsilons)]
+        for experts in (28, 95, 285, 950, 2850)
+    ]
+    table("networks of local", ["experts", *(f"ε = {one:g}" for one in epsilons)], rows)
+
+
 def fit_row(plan: FitPlan) -> list[str]:
     """Expected transitions, private steps, noise multiplier, steps without noise, how it chose."""
     noise = "–" if plan.private is None else f"{plan.private.noise_multiplier:.2f}"
@@ -153,7 +182,7 @@ def fits_by_experts_and_epsilon() -> None:
 
 def fits_by_release_share() -> None:
     rows = [
-        [f"{share:g}", *fit_row(both_stages(settings=FitSettings(release_share=share)))]
+        [f"{share:g}", *fit_row(both_stages(settings=selective(release_share=share)))]
         for share in (0.1, 0.25, 0.5, 0.75, 0.9)
     ]
     table("release_share", ["release_share", *FIT_HEAD], rows)
@@ -161,12 +190,12 @@ def fits_by_release_share() -> None:
 
 def fits_by_private_steps() -> None:
     rows = [
-        [f"{share:g}", *fit_row(both_stages(settings=FitSettings(private_share=share)))]
+        [f"{share:g}", *fit_row(both_stages(settings=selective(private_share=share)))]
         for share in (0.5, 0.8, 0.95, 1.0)
     ]
     table("private_share, p", ["p", *FIT_HEAD], rows)
     rows = [
-        [f"{steps}", *fit_row(both_stages(settings=FitSettings(private_steps=steps)))]
+        [f"{steps}", *fit_row(both_stages(settings=selective(private_steps=steps)))]
         for steps in (500, 2000, 8000, 20_000)
     ]
     table("private_steps", ["private_steps", *FIT_HEAD], rows)
@@ -179,6 +208,7 @@ if __name__ == "__main__":
     by_floor()
     by_actions()
     by_agreement()
+    networks_by_experts_and_epsilon()
     fits_by_experts_and_epsilon()
     fits_by_release_share()
     fits_by_private_steps()

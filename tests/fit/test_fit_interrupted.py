@@ -216,9 +216,10 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
     interrupted(one, folder, at, monkeypatch, settings=chosen)
     for _ in range(3):
         calls = iter([lambda _: True, cut])  # one more round is taken, and the next is lost
-        with monkeypatch.context() as patched, pytest.raises(PowerCutError):
+        with monkeypatch.context() as patched:
             patched.setattr(at, lambda tree, calls=calls: next(calls)(tree))
-            fitted(one, folder, settings=chosen)
+            with pytest.raises(PowerCutError):
+                fitted(one, folder, settings=chosen)
         assert charges(folder) == 1
     made = fitted(one, folder, settings=chosen)
     assert charges(folder) == 1

@@ -62,7 +62,7 @@ def test_accounting_the_stages_together_needs_less_noise_than_adding_up_their_pa
     assert both.private is not None
     apart = noise_multiplier_for(
         steps=both.private_steps,
-        sampling_rate=FEW.sampling_rate,
+        sampling_rate=both.private.sampling_rate,
         epsilon=(1 - FEW.release_share) * EPSILON,
         delta=0.2 * DELTA,
     )
@@ -304,7 +304,7 @@ def test_mode_paper_splits_and_calibrates_as_published() -> None:
     assert plan.plain_steps == 1500
     assert training.noise_multiplier == noise_multiplier_for(
         steps=2000,
-        sampling_rate=0.25 * chosen.sampling_rate,
+        sampling_rate=0.25 * training.sampling_rate,
         epsilon=0.6 * EPSILON,
         delta=(1 - 0.9) * DELTA,
     )

@@ -117,7 +117,7 @@ def test_a_fit_that_would_be_noise_is_refused_before_anything_is_written_or_char
     """With and without experts to ask; an epsilon of a millionth trains nothing at any rate."""
     one = named(everyone, f"noise {epsilon} {queried}")
     folder = tmp_path / "run"
-    with pytest.raises(QuorumError, match="nothing would be learned|is too little for 60 steps"):
+    with pytest.raises(QuorumError, match=r"nothing would be learned|is too little for 60 steps"):
         fitted(
             one,
             folder,
