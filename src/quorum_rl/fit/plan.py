@@ -143,6 +143,7 @@ class FitPlan:
                 f"least {event.experts} experts, {event.pool_size} trajectories of each reserved; "
                 f"about {self.release.expected_transitions:.0f} transitions expected"
             )
+        lines.append(_learner_in_words(self.learner))
         if self.private is not None:
             lines += self._private_in_words()
         if self.plain_steps:
@@ -176,6 +177,15 @@ def in_words(contribution: Contribution) -> str:
     if isinstance(contribution, Gradient):
         return f"mean gradient of {contribution.transitions} transitions"
     return f"{type(contribution).__name__.lower()} on {contribution.transitions} transitions"
+
+
+def _learner_in_words(learner: Learner) -> str:
+    name = getattr(learner, "name", type(learner).__name__)
+    sizes = getattr(learner, "hidden_sizes", None)
+    if sizes is None:
+        return f"learner: {name}"
+    layers = " and ".join(map(str, sizes))
+    return f"learner: {name}, {f'hidden layers of {layers}' if sizes else 'a linear policy'}"
 
 
 def _units_in_words(learner: Learner) -> list[str]:

@@ -43,6 +43,13 @@ class ExpertData:
         """Who is an expert and no filling. Shapes: (experts,)."""
         return self.offsets[1:] > self.offsets[:-1]
 
+    begin: ClassVar[int] = 0
+
+    @property
+    def end(self) -> int:
+        """The place behind the last that may be drawn."""
+        return self.expert_count
+
     def read(self, experts: Array, _places: Array, key: Array, per_expert: int) -> Transition:
         """What these experts show in a step; see `transitions_of`."""
         return transitions_of(self, experts, key, per_expert)
@@ -52,12 +59,15 @@ class ExpertData:
 class ChosenData:
     """What one private step will read, chosen before by the very same draws. SENSITIVE.
 
-    Shapes: the fields of `transitions` (drawn or more, per_expert, …), one drawn expert after the
-    other; `counts` (experts,), how many transitions each has.
+    Or what a part of the drawn experts show in it, from place `begin` among them on.
+
+    Shapes: the fields of `transitions` (places, per_expert, …), one drawn expert after the other;
+    `counts` (experts,), how many transitions each has.
     """
 
     transitions: Transition
     counts: Array
+    begin: Array | int = 0
 
     first: ClassVar[int] = 0
 
@@ -72,9 +82,15 @@ class ChosenData:
     def somebody(self) -> Array:
         return self.counts > 0
 
+    @property
+    def end(self) -> Array | int:
+        """The place behind the last that is here."""
+        return self.begin + len(self.transitions.reward)
+
     def read(self, _experts: Array, places: Array, _key: Array, _per_expert: int) -> Transition:
         """What the experts at these places among the drawn ones show in the step."""
-        return at(self.transitions, places.clip(max=len(self.transitions.reward) - 1))
+        own = places - self.begin
+        return at(self.transitions, own.clip(max=len(self.transitions.reward) - 1))
 
 
 def expert_data(demonstrations: Demonstrations) -> ExpertData:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from quorum_rl.devices import AXIS, on_every_device
 from quorum_rl.errors import QuorumError
@@ -24,7 +25,12 @@ from quorum_rl.training.contributions import mean_gradient
 from quorum_rl.training.expert_data import Array, ChosenData, ExpertData, plain_batch
 from quorum_rl.training.keys import key_of, keys_of, step_key
 from quorum_rl.training.mapped import MappedData
-from quorum_rl.training.mechanism import private_mean, trained_count
+from quorum_rl.training.mechanism import (
+    private_mean,
+    sum_over_drawn,
+    trained_count,
+    who_is_drawn,
+)
 from quorum_rl.training.noise import rounded_noise
 from quorum_rl.training.recipe import Recipe, Run, noise_scales
 from quorum_rl.training.schedule import Kind, Schedule
@@ -36,6 +42,8 @@ MOST_NUMBERS: Final = 2**25  # of noise, and of transitions brought from a file,
 MOST_READ: Final = 2**24  # transitions that a chunk reads, so that it lasts some seconds
 
 PrivateData = ExpertData | SpreadData | MappedData
+# Runs share the data of all experts; but each has chosen its own.
+OWN: Final[Any] = ChosenData(0, None, None)  # type: ignore[arg-type]
 
 
 @pytree
@@ -185,8 +193,8 @@ def _noise_count(recipe: Recipe, standing: Standing) -> int:
     return trained_count(recipe.learner, one.params, recipe.private_shape.contribution)
 
 
-Coming = tuple[ExpertData | ChosenData | None, Any]
-"""What the private steps of a chunk read, and their noise."""
+Coming = tuple[ExpertData | ChosenData | None, Any, Any]
+"""What the private steps of a chunk read, their noise, and the sum over those read before."""
 
 
 def _coming(
@@ -200,20 +208,65 @@ def _coming(
 ) -> Coming:
     """For the chunk after the first `done` steps."""
     if private is None or done == len(schedule):
-        return None, None
+        return None, None, None
     count = _noise_count(recipe, standing)
     wanted = schedule[done : done + at_once] == Kind.PRIVATE
     noise: Any = np.zeros((at_once, len(runs.rates_end), count), np.int32)
     if wanted.any():
         noise = rounded_noise(runs.noise_key, noise_scales(runs), done + 1, at_once, count)
     if isinstance(private, SpreadData):
-        return private.parts, np.asarray(noise)
+        return private.parts, np.asarray(noise), None
     if isinstance(private, MappedData):
-        assert recipe.private_shape is not None  # checked before the loop
         if wanted.ndim == 2:
             wanted = wanted.any(axis=1)
-        return private.chosen(recipe.private_shape, runs, wanted, done, at_once), noise
-    return private, noise
+        return _from_file(recipe, runs, standing, private, wanted, done, at_once, noise)
+    return private, noise, None
+
+
+def _from_file(
+    recipe: Recipe,
+    runs: Run,
+    standing: Standing,
+    private: MappedData,
+    wanted: npt.NDArray[np.bool_],
+    done: int,
+    at_once: int,
+    noise: Any,
+) -> Coming:
+    """What a chunk reads of a mapped log; of a step that is too large, the last part of it."""
+    shape = recipe.private_shape
+    assert shape is not None  # checked before the loop
+    room = private.room(shape, runs, MOST_NUMBERS)
+    if room is None or not wanted.any():
+        return private.chosen(shape, runs, wanted, done, at_once), noise, None
+    before = None
+    parts = private.parts(shape, runs, done, room)
+    part = next(parts)
+    for following in parts:
+        before = _summed(recipe)(standing, runs, part, before)
+        part = following
+    return part, noise, before
+
+
+@lru_cache(maxsize=16)
+def _summed(recipe: Recipe) -> Callable[..., Any]:
+    """Of every run, the sum on the lattice over a part of a step's experts and those before."""
+
+    def one(at: Standing, run: Run, private: ChosenData, before: Any) -> Any:
+        assert recipe.private_shape is not None  # checked before the loop
+        keys = keys_of(step_key(run.noise_key, at.step + 1))
+        drawn = who_is_drawn(private, keys.sampling, run.numbers.last_drawn)
+        total = sum_over_drawn(
+            recipe.learner, at.params, at.target, private, drawn, keys, run.numbers,
+            recipe.private_shape,
+        )  # fmt: skip
+        return total if before is None else jax.tree.map(jnp.add, before, total)
+
+    def every(standing: Standing, runs: Run, private: ChosenData, before: Any) -> Any:
+        now = replace(private, transitions=jax.tree.map(lambda leaf: leaf[0], private.transitions))
+        return jax.vmap(one, (0, 0, OWN, 0))(standing, runs, now, before)
+
+    return jax.jit(every)
 
 
 @lru_cache(maxsize=16)
@@ -226,6 +279,7 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
         kinds: Array,
         private: ExpertData | ChosenData | None,
         noise: Array | None,
+        before: Any,
         plain: Transition | None,
     ) -> Standing:
         def step(
@@ -238,8 +292,8 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
                 data = replace(private, transitions=chosen_now)
             ways: tuple[Callable[[], Standing], ...] = (
                 lambda: replace(standing, step=standing.step + 1),
-                lambda: _stepped(recipe, standing, runs, None, None, plain, axis),
-                lambda: _stepped(recipe, standing, runs, data, noise_now, None, axis),
+                lambda: _stepped(recipe, standing, runs, None, None, None, plain, axis),
+                lambda: _stepped(recipe, standing, runs, data, noise_now, before, None, axis),
             )
             nothing, without_noise, with_noise = ways
             if kind.ndim == 0:  # all runs share the kind
@@ -272,24 +326,23 @@ def _stepped(
     runs: Run,
     private: ExpertData | ChosenData | None,
     noise: Array | None,
+    before: Any,
     plain: Transition | None,
     axis: str | None,
 ) -> Standing:
     """One step of every run, on the data that it is given; nothing without data."""
     if private is None and plain is None:
         return standing
-    own: Any = None  # all runs share the data
-    if isinstance(private, ChosenData):  # but each has chosen its own
-        own = ChosenData(0, None)  # type: ignore[arg-type]
+    own = OWN if isinstance(private, ChosenData) else None
 
-    def one(at: Standing, run: Run, private: Any, noise: Array | None) -> Standing:
+    def one(at: Standing, run: Run, private: Any, noise: Array | None, before: Any) -> Standing:
         if private is not None:
-            gradient = _private_mean(recipe, at, run, private, noise, axis)
+            gradient = _private_mean(recipe, at, run, private, noise, before, axis)
         else:
             gradient = _plain_gradient(recipe, at, run, plain)
         return _after(recipe, at, run, gradient, is_private=private is not None)
 
-    return jax.vmap(one, (0, 0, own, 0))(standing, runs, private, noise)
+    return jax.vmap(one, (0, 0, own, 0, 0))(standing, runs, private, noise, before)
 
 
 def _private_mean(
@@ -298,6 +351,7 @@ def _private_mean(
     run: Run,
     private: ExpertData | ChosenData,
     noise: Array | None,
+    before: Any,
     axis: str | None,
 ) -> Any:
     assert recipe.private_shape is not None  # checked before the loop
@@ -312,6 +366,7 @@ def _private_mean(
         run.numbers,
         recipe.private_shape,
         axis,
+        before,
     )
 
 

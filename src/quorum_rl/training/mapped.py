@@ -6,10 +6,12 @@ first, by the functions that a step itself makes them by, and the host gathers w
 step draws again, finds the same experts, and reads what was brought for each.
 
 Memory: what a chunk reads, whatever the size of the log; twice, as the next chunk is gathered while
-the devices work on one. Pages of the file that were read are the operating system's to take back.
+the devices work on one. A step that reads more than that is made of parts of the drawn experts.
+Pages of the file that were read are the operating system's to take back.
 """
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -55,31 +57,54 @@ class MappedData:
         """
         filled = np.zeros(steps, np.bool_)
         filled[: len(wanted)] = wanted
-        draws = self._draws(shape, runs, filled, done)
+        return self._gathered(shape, self._draws(shape, runs, filled, done), filled, 0)
+
+    def parts(self, shape: StepShape, runs: Run, done: int, room: int) -> Iterator[ChosenData]:
+        """What the step after the first `done` reads, `room` of the drawn experts at a time."""
+        begin, most, wanted = 0, 1, np.ones(1, np.bool_)
+        while begin < most:
+            size = shape.contribution.transitions, room
+            found = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done, begin))
+            most = int(found.count.max())
+            yield self._gathered(shape, found, wanted, begin)
+            begin += room
+
+    def _gathered(
+        self, shape: StepShape, draws: "_Draws", wanted: npt.NDArray[np.bool_], begin: int
+    ) -> ChosenData:
+        """The transitions that these draws name, from the log's file."""
         first = self.demonstrations.expert_transition_offsets
-        runs_count, room = draws.expert.shape[1:]
+        steps, runs_count, room = draws.expert.shape
         empty = self.demonstrations.transitions(np.zeros(0, np.int64))
         axes = (steps, runs_count, room, shape.contribution.transitions)
         made = Transition(*(np.empty((*axes, *one.shape[1:]), one.dtype) for one in empty))  # type: ignore[arg-type]
 
         def gather(place: tuple[int, int]) -> None:
-            count = draws.count[place]
+            count = min(max(int(draws.count[place]) - begin, 0), room)
             numbers = first[draws.expert[place][:count], None] + draws.within[place][:count]
             for field, found in zip(made, self.demonstrations.transitions(numbers), strict=True):
                 field[place][:count] = found
                 field[place][count:] = 0
 
-        places = [(step, run) for step in np.flatnonzero(filled) for run in range(runs_count)]
+        places = [(step, run) for step in np.flatnonzero(wanted) for run in range(runs_count)]
         with ThreadPoolExecutor(usable_cores()) as workers:
             list(workers.map(gather, places))
-        return ChosenData(made, self.counts)
+        return ChosenData(made, self.counts, begin)
+
+    def room(self, shape: StepShape, runs: Run, most: int) -> int | None:
+        """How many experts a part of a step may have to read so many numbers; None if all fit."""
+        if self.numbers_read(shape, runs) <= most:
+            return None
+        return shape.size * max(1, most // self._numbers_of_one(shape, runs) // shape.size)
 
     def numbers_read(self, shape: StepShape, runs: Run) -> int:
         """About how many numbers a step of all runs reads."""
         rate = (float(np.max(np.asarray(runs.numbers.last_drawn))) + 1) / 2**32
+        return math.ceil(rate * len(self.counts)) * self._numbers_of_one(shape, runs)
+
+    def _numbers_of_one(self, shape: StepShape, runs: Run) -> int:
         width = 2 * self.demonstrations.declared.observation_size + 4
-        drawn = math.ceil(rate * len(self.counts))
-        return len(runs.rates_end) * drawn * shape.contribution.transitions * width
+        return len(runs.rates_end) * shape.contribution.transitions * width
 
     def _draws(
         self, shape: StepShape, runs: Run, wanted: npt.NDArray[np.bool_], done: int
@@ -91,7 +116,9 @@ class MappedData:
         room = min(8 * math.ceil((usual + 1) / 8), experts)
         while True:
             size = (shape.contribution.transitions, room)
-            found: _Draws = jax.tree.map(np.asarray, _drawn(size, self.counts, runs, wanted, done))
+            found: _Draws = jax.tree.map(
+                np.asarray, _drawn(size, self.counts, runs, wanted, done, 0)
+            )
             most = int(found.count.max())
             if most <= room:
                 return found
@@ -124,14 +151,16 @@ class _Draws(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def _drawn(size: tuple[int, int], counts: Array, runs: Run, wanted: Array, done: Array) -> _Draws:
+def _drawn(
+    size: tuple[int, int], counts: Array, runs: Run, wanted: Array, done: Array, begin: Array
+) -> _Draws:
     per_expert, room = size
 
     def one(run: Run, number: Array) -> _Draws:
         keys = keys_of(step_key(run.noise_key, number))
         drawn = poisson_sample(keys.sampling, len(counts), run.numbers.last_drawn) & (counts > 0)
         so_far = jnp.cumsum(drawn)
-        experts = experts_at(so_far, jnp.arange(1, room + 1))
+        experts = experts_at(so_far, begin + jnp.arange(1, room + 1))
         within = chosen_within(counts[experts], experts, keys.transitions, per_expert)
         return _Draws(so_far[-1], experts, within)
 

@@ -160,11 +160,13 @@ def private_mean(
     numbers: StepNumbers,
     shape: StepShape,
     axis: str | None = None,
+    before: list[Array] | None = None,
 ) -> Any:
     """The noisy mean contribution of a Poisson sample of experts.
 
     With `axis`, that of a mesh, every device calls this with its own experts as `data` and with all
-    else the same, and gets the mean of all.
+    else the same, and gets the mean of all. `before` is the sum over experts who were drawn and are
+    not in `data`.
 
     Guarantee: with `numbers` and `shape` of a `PrivateStep`, fresh secret keys, and `noise` drawn
     by `rounded_noise` at the step's `noise_scale`, the result is as private as that step's
@@ -180,6 +182,8 @@ def private_mean(
     total = sum_over_drawn(learner, params, target, data, drawn, keys, numbers, shape)
     if axis is not None:
         total = jax.lax.psum(total, axis)
+    if before is not None:
+        total = jax.tree.map(jnp.add, before, total)
     unit = numbers.clip_norm / numbers.units / numbers.expected_batch
     return _as_params(learner, params, shape.contribution, total, noise, unit)
 
@@ -255,6 +259,7 @@ def sum_over_drawn(
     marks = jax.tree.leaves(contribution.trained(learner, params))
     drawn_so_far = jnp.cumsum(drawn)
     drawn_count = drawn_so_far[-1]
+    last = jnp.minimum(drawn_count, data.end)
 
     def contributed(transitions: Any, number: Array) -> list[Array]:
         key = jax.random.fold_in(keys.contribution, number)
@@ -268,7 +273,7 @@ def sum_over_drawn(
         shown = data.read(experts, places - 1, keys.transitions, contribution.transitions)
         part = lattice_sum(
             jax.vmap(contributed)(shown, data.first + experts),
-            places <= drawn_count,
+            places <= last,
             numbers.clip_norm,
             numbers.units,
             shape.normalised,
@@ -276,13 +281,13 @@ def sum_over_drawn(
         return done + shape.size, jax.tree.map(jnp.add, total, part)
 
     def somebody_is_left(state: tuple[Array, list[Array]]) -> Array:
-        return state[0] < drawn_count
+        return state[0] < last
 
     leaves = jax.tree.leaves(params)
     nothing = [
         jnp.zeros(leaf.shape, jnp.int32) for leaf, mark in zip(leaves, marks, strict=True) if mark
     ]
-    state = (jnp.zeros_like(drawn_count), nothing)
+    state = (jnp.zeros_like(drawn_count) + data.begin, nothing)
     total: list[Array] = jax.lax.while_loop(somebody_is_left, add, state)[1]
     return total
 
