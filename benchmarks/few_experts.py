@@ -317,8 +317,6 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     parts = {count: some(log, count) for count in given.counts if count <= len(population)}
 
     def keep(every: Sequence[Trained]) -> None:
-        if not every:
-            return
         rows = judged(every, log.declared, world, given.seeds, given.episodes)
         facts["rows"] += rows
         for row in rows:
@@ -340,6 +338,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     if given.timed:
         facts["timed"] = timed(log, world, given.timed)
         say(f"timed: {facts['timed']}")
+        keep([])
     for way in BESIDE:
         if given.until and time.perf_counter() - BEGUN > given.until:
             say(f"no time for {way.name}")

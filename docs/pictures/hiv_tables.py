@@ -9,7 +9,7 @@ from tuning_tables import Row, both_stages, measured, other_rate, said_of, shown
 from quorum_rl.fit import FitSettings
 from quorum_rl.learners import defaults
 
-USUAL: Final = FitSettings()
+USUAL: Final = FitSettings(method="selective").filled()
 EPSILONS: Final = (None, 5.0, 2.5, 1.0)
 FEW: Final = 16  # transitions of an expert, where the usual number would take too long
 Shown = Callable[[list[float]], str]

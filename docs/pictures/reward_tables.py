@@ -8,7 +8,6 @@ import tuning_tables
 from rendering import table
 
 from quorum_rl.experiments.paper.columns import AVERAGED, EPSILONS, NON_PRIVATE, ONE_EACH
-from quorum_rl.fit import FitSettings
 
 USUAL: Final = "0.1"
 SCALES: Final = {USUAL: "", "0.2": "-rewards-0.2", "0.3": "-rewards-0.3"}
@@ -56,7 +55,7 @@ def _said(row: tuning_tables.Row) -> str:
     rest = {name: one for name, one in row["options"].items() if name != "reward_scale"}
     said = [tuning_tables.said_of("reward_scale", row["options"]["reward_scale"])]
     said += [tuning_tables.said_of(name, one) for name, one in rest.items()]
-    if row["clip_norm"] != FitSettings.clip_norm:
+    if row["clip_norm"] != tuning_tables.DEFAULTS.clip_norm:
         said.append(tuning_tables.said_of("clip_norm", row["clip_norm"]))
     if row.get("optimiser", "adam") != "adam":
         return ", ".join([*said, f"{row['optimiser']} at {row['rate']:g}"])

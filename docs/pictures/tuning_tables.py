@@ -38,13 +38,14 @@ class Choice:
     ours: Any
 
 
+DEFAULTS: Final = FitSettings(method="dp-sgd").filled()  # what these runs were to choose
 UNITS: Final = Choice("observations", "observations", (RAW,), IN_UNITS)
 CHOICES: Final = (
     Choice("networks", "hidden", ([256, 256], [32, 32]), list(defaults.HIDDEN_SIZES)),
-    Choice("transitions per expert", "transitions", (16,), FitSettings.transitions_per_expert),
-    Choice("clip norm", "clip_norm", (1.0, 0.3), FitSettings.clip_norm),
-    Choice("private steps", "steps", (2000,), FitSettings.private_steps),
-    Choice("averaging", "averaging", (0.999,), FitSettings.averaging),
+    Choice("transitions per expert", "transitions", (16,), DEFAULTS.transitions_per_expert),
+    Choice("clip norm", "clip_norm", (1.0, 0.3), DEFAULTS.clip_norm),
+    Choice("private steps", "steps", (2000,), DEFAULTS.private_steps),
+    Choice("averaging", "averaging", (0.999,), DEFAULTS.averaging),
     UNITS,
 )
 
@@ -186,9 +187,7 @@ def chosen_settings() -> str:
     epsilons = sorted({row["epsilon"] for row in rows})
     lines: dict[str, dict[float, str]] = {}
     for row in rows:
-        slow = (
-            f", averaging {row['averaging']:g}" if row["averaging"] != FitSettings.averaging else ""
-        )
+        slow = f", averaging {row['averaging']:g}" if row["averaging"] != DEFAULTS.averaging else ""
         seen = "" if row["observations"] == RAW else f", {row['observations']}"
         name = f"{row['learner'].upper()}, {row['steps']} steps{slow}{seen}"
         lines.setdefault(name, {})[row["epsilon"]] = by_seed(row["returns"])
@@ -273,7 +272,7 @@ def bcq() -> str:
         said += ["one network for both parts"] if row.get("one_network") else []
         weight = row.get("imitation_weight")
         said += [f"imitation weighted {weight:g}"] if weight else []
-        said += [f"{row['steps']} steps"] if row["steps"] != FitSettings.private_steps else []
+        said += [f"{row['steps']} steps"] if row["steps"] != DEFAULTS.private_steps else []
         said += other_rate(row)
         said = ["neither noise nor clipping"] if row["without_privacy"] else said
         _add(row, lines.setdefault(", ".join(said) or "as usual", {}))
