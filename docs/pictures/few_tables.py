@@ -16,6 +16,7 @@ COUNTS: Final = (30, 100, 300, 1000)
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 OURS, THEIRS, BOUND = "local", "DP-SGD", "non-private"
 VALUES: Final = "local, CQL near imitation"
+RELEASED: Final = "CartPole-release"
 # What was to be reached: a return, and on HIV a share of imitation without privacy.
 GOALS: Final[Mapping[str, Mapping[tuple[int, float], float]]] = {
     "CartPole": {
@@ -161,14 +162,29 @@ def values() -> str:
     for world in WORLDS:
         ours, theirs = returns(world, OURS), returns(world, VALUES)
         scale, digits = (1e9, 2) if world == "HIV" else (1, 1)
-        said = []
-        for at in cells if theirs else ():
-            gain = summary(theirs[at] - ours[at]).over(scale)
-            mean, low, high = (f"{one:.{digits}f}".replace("-", "−") for one in gain)
-            said.append(f"{mean} [{low}, {high}]" if low != high else f"{mean}")
-        if said:
-            rows.append([_name(world), *said])
+        if theirs:
+            gained = (_gained(theirs[at] - ours[at], scale, digits) for at in cells)
+            rows.append([_name(world), *gained])
     return table(["experts, ε", *(f"{count}, {epsilon:g}" for count, epsilon in cells)], rows)
+
+
+def _gained(each: Any, scale: float = 1.0, digits: int = 1) -> str:
+    """The mean of differences seed by seed, and its interval where there is any."""
+    gain = summary(each).over(scale)
+    mean, low, high = (f"{one:.{digits}f}".replace("-", "−") for one in gain)
+    return f"{mean} [{low}, {high}]" if low != high else mean
+
+
+def released() -> str:
+    """A release beside local updates less local updates alone, seed by seed, on CartPole."""
+    ours = returns(RELEASED, OURS)
+    rows = []
+    for way in ("release mixed in", "release first"):
+        theirs = returns(RELEASED, way)
+        rows.append(
+            [way, *(_gained(theirs[at] - ours[at]) if at in theirs else "–" for at in ours)]
+        )
+    return table(["experts, ε", *(f"{count}, {epsilon:g}" for count, epsilon in ours)], rows)
 
 
 class Tried(NamedTuple):

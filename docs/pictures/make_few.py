@@ -20,6 +20,7 @@ from few_tables import (
     further,
     goals,
     in_short,
+    released,
     results,
     returns,
     summary,
@@ -143,6 +144,7 @@ SECTIONS: Sections = {
     "goals": goals,
     "further": further,
     "values": values,
+    "released": released,
     "tried": tried,
 }
 IN_SHORT: Sections = {"few": in_short}

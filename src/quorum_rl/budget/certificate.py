@@ -70,8 +70,8 @@ LIMITATIONS: Final = (
     "side channels such as running time and memory are not covered",
 )
 TRAINING_LIMITATIONS: Final = (
-    "the training's Gaussian noise is drawn in floating point from a counter-based generator, not "
-    "exactly",
+    "the training's Gaussian noise is exact as far as the bits of a counter-based generator with a "
+    "key of 64 bits are uniform",
 )
 
 

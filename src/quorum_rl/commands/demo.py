@@ -57,7 +57,7 @@ class Demo:
         comparison = self._compare(demonstrations, experts)
         console().print(_table(comparison))
         console().print(
-            f"DP-SGD, before local updates, and no privacy are cut off after {STEPS:,} steps."
+            f"DP-SGD and training without privacy take {STEPS:,} steps here, to be soon done."
         )
         report = self._report(comparison)
         console().print(f"{time.monotonic() - begun:.0f} seconds in all. The report: {report}")

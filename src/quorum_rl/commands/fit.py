@@ -207,8 +207,8 @@ class Fit(_Training):
     way; the same command goes on from there, with the same noise and without paying again. Uses all
     devices; for several processes see docs/scale.md.
 
-    Example: quorum fit cartpole.arrow cartpole.safetensors --epsilon 5 --delta 3e-4
-    --minimum-experts 299 --folder runs/cartpole --accept one-expert-each
+    Example: quorum fit cartpole.arrow --epsilon 1 --delta 1e-4 --minimum-experts 299 --folder
+    runs/cartpole --accept one-expert-each
     """
 
     experts: Annotated[

@@ -1,1 +1,1 @@
-"""Training on what was released without noise, and on the rest with it (Algorithms 3 and 4)."""
+"""One private mechanism and its loop: what experts contribute, with noise; releases, without."""
