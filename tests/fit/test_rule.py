@@ -143,3 +143,31 @@ def test_whoever_insists_may_train_on_noise(everyone: Crowd, tmp_path: Path) -> 
     assert made.plan.mostly_noise is not None
     assert made.certificate is not None
     assert made.certificate.epsilon <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ({"method": "solve", "local_steps": 5}, "method solve takes no local steps"),
+        ({"method": "selective", "mode": "paper", "local_steps": 5}, "mode paper is the published"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier is 0.0: give a number from 0.02"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(choices: Any, says: str) -> None:
+    with pytest.raises(QuorumError, match=says):
+        FitSettings(**choices)
+
+
+def test_local_steps_beside_a_release_are_judged_as_local_ones() -> None:
+    """As useful noise goes: gradients bear more."""
+    beside = FitSettings(method="selective", local_steps=5, least_released=10**9)
+    plan = planned(28, 0.5, beside, replace(LANDER, p_min=0.02))
+    assert 1.0 < plan.noise < 2.2
+    assert plan.mostly_noise is not None
+    assert "(at most 1 is useful)" in plan.describe()
+
+
+def test_more_parameters_than_private_steps_take_are_refused_by_the_plan() -> None:
+    large = Bc(hidden_sizes=(2100, 2100))
+    with pytest.raises(QuorumError, match="parameters, and private steps take at most"):
+        plan_fit(LANDER, large, epsilon=1.0, delta=DELTA, settings=LOCAL)

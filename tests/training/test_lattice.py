@@ -260,10 +260,40 @@ def test_units_are_as_many_as_leave_the_noise_its_room(noise: float, bits: int) 
     assert noise * units_for(noise) <= 2**NOISE_BITS
 
 
+@pytest.mark.parametrize("experts", [100, 2**14, 2**14 + 1, 10**6])
+def test_a_sum_over_four_times_the_experts_that_are_expected_does_not_wrap_around(
+    experts: int,
+) -> None:
+    """Though all of them contribute a clip norm in one coordinate."""
+    units = units_for(1.0, experts)
+    assert 4 * experts * units <= 2**31
+    assert units == 2**15 or 8 * experts * units > 2**31  # and no coarser than that needs
+
+
+def test_where_jax_counts_in_64_bits_sums_are_the_same() -> None:
+    everybody = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+
+    def summed() -> Any:
+        present, one = jnp.ones(5, bool), jnp.float32(1.0)
+        return lattice_sum([jnp.asarray(everybody)], present, one, jnp.float32(UNITS))[0]
+
+    usual = summed()
+    with jax.enable_x64(True):
+        wide = summed()
+    assert wide.dtype == usual.dtype == jnp.int32
+    np.testing.assert_array_equal(wide, usual)
+
+
 def test_noise_that_leaves_nothing_and_too_many_parameters_are_refused() -> None:
     with pytest.raises(QuorumError, match="leaves nothing of it: give a larger epsilon"):
         units_for(2.0**20 * 1.01)
-    check_parameters(MOST_PARAMETERS)
+    with pytest.raises(
+        QuorumError, match=r"beside a sum over 10,000,000 experts.*smaller sampling"
+    ):
+        units_for(1.0, 1e7)
+    with pytest.raises(QuorumError, match="a lattice of 64 units leaves nothing"):
+        check_parameters(64**2, 64)
+    check_parameters(MOST_PARAMETERS, 2**15)
     with pytest.raises(QuorumError, match=r"4,194,305 parameters.*at most 4,194,304"):
         check_parameters(MOST_PARAMETERS + 1)
     with pytest.raises(QuorumError, match="give smaller networks"):

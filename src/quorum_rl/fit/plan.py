@@ -28,9 +28,8 @@ from quorum_rl.training.schedule import steps_at_share
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 PAPER_DELTA_SHARE: Final = 0.9
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
-# Measured on CartPole (benchmarks/README.md, `utility.py`): with noise of 1.7 times the largest
-# gradient in the mean of all steps, these still teach something.
-# Times the largest contribution, beyond which private steps do not pay.
+# Times the largest contribution, beyond which private steps do not pay (docs/few-experts.md; for
+# gradients benchmarks/README.md, `utility.py`).
 MOST_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
 
 
@@ -163,7 +162,7 @@ class FitPlan:
             f"to {step.clip_norm:g}, noise multiplier {step.noise_multiplier:.4g}, learning rate "
             f"{self.private_learning_rate:.2g}",
             f"noise over signal: {self.noise:.2g} (at most "
-            f"{MOST_NOISE[self.settings.method]:g} is useful)",
+            f"{_most_noise(self.settings):g} is useful)",
         ]
 
 
@@ -366,9 +365,13 @@ def _too_little(
     return None
 
 
+def _most_noise(settings: FitSettings) -> float:
+    return MOST_NOISE["local" if settings.is_local else settings.method]
+
+
 def _too_noisy(plan: FitPlan) -> str | None:
     """Why the private steps of a plan would not pay, or nothing."""
-    if plan.private is None or plan.noise <= MOST_NOISE[plan.settings.method]:
+    if plan.private is None or plan.noise <= _most_noise(plan.settings):
         return None
     return (
         f"private steps would be mostly noise ({plan.noise:.1f} times the largest contribution, in "
@@ -398,13 +401,15 @@ def _as_published(
         epsilon=(1 - share) * epsilon,
         delta=(1 - PAPER_DELTA_SHARE) * delta,
     )
+    step = private_step(settings, declared, multiplier)
+    noise_to_signal(step, settings.private_steps, learner, declared)  # refuses what cannot be
     return FitPlan(
         settings=settings,
         learner=learner,
         epsilon=epsilon,
         delta=delta,
         release=release,
-        private=private_step(settings, declared, multiplier),
+        private=step,
         private_steps=settings.private_steps,
         plain_steps=plain,
         notes=(NOT_AS_CLAIMED,),

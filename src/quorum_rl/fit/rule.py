@@ -80,5 +80,6 @@ def check_declared(declared: Declared, epsilon: float, delta: float) -> None:
     if declared.minimum_experts is None:
         raise QuorumError(
             "the demonstrations do not declare how many experts there are at least, which the "
-            "guarantee counts on: declare minimum_experts, here or when collecting."
+            "guarantee counts on: declare minimum_experts (--minimum-experts), here or when "
+            "collecting."
         )

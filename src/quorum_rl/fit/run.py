@@ -131,7 +131,7 @@ def fit_after_release(
     """Stage 2 alone, after a release from these demonstrations that `budget` has paid for.
 
     `released` is the file that the release wrote. Training sees only the trajectories that the
-    release left. For the options see `fit`.
+    release left. The method is `selective`, which learns from both. For the options see `fit`.
 
     Guarantee: the release, which the ledger holds, and this training together are (epsilon,
     delta)-indistinguishable, as `fit` says.

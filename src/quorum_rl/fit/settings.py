@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import Mode
+from quorum_rl.privacy.events import LEAST_NOISE, MOST_NOISE, Mode
 from quorum_rl.training.contributions import Contribution, Gradient, Local, Solve
 from quorum_rl.training.recipe import Optimiser, optimiser_of
 
@@ -121,10 +121,20 @@ class FitSettings:
             raise QuorumError(
                 f"the method is {self.method!r}: choose {', '.join(get_args(Method))}."
             )
-        if self.mode == "paper" and self.method in ("local", "solve"):
+        if self.mode == "paper" and (self.is_local or self.method == "solve"):
             raise QuorumError(
-                f"mode paper is the published method, and {self.method} is not: give "
-                "method selective, dp-sgd or non-private."
+                "mode paper is the published method, which has neither local steps nor solve: give "
+                "method selective, dp-sgd or non-private, without local_steps."
+            )
+        if self.method == "solve" and (self.local_steps or self.local_rate):
+            raise QuorumError(
+                "method solve takes no local steps: leave local_steps and local_rate out."
+            )
+        noise = self.noise_multiplier
+        if noise is not None and not LEAST_NOISE <= noise <= MOST_NOISE:
+            raise QuorumError(
+                f"noise_multiplier is {noise}: give a number from {LEAST_NOISE:g} to "
+                f"{MOST_NOISE:g}."
             )
         for name in ("learning_rate", "private_learning_rate", "local_rate", "clip_norm"):
             value = getattr(self, name)

@@ -12,6 +12,7 @@ from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, plan_release
 from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
 from quorum_rl.training.contributions import Contribution
+from quorum_rl.training.lattice import check_parameters
 from quorum_rl.training.mechanism import PrivateStep, default_chunk, trained_count
 
 RATE_OF_NOISE: Final = 16.0
@@ -119,7 +120,7 @@ def private_step(settings: FitSettings, declared: Declared, multiplier: float) -
 
 
 def noise_of_mean(step: PrivateStep, steps: int) -> float:
-    """The noise of each parameter in the mean of all steps' gradients, an expert's largest being 1.
+    """The noise of each parameter in the mean of all steps, an expert's largest share being 1.
 
     More steps at the same cost leave it as it is: it is what the budget buys.
     """
@@ -138,8 +139,13 @@ def rate_for(step: PrivateStep, steps: int) -> float:
 
 
 def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: Declared) -> float:
-    """The usual size of the noise in the mean of all steps, the largest contribution being 1."""
+    """The usual size of the noise in the mean of all steps, the largest contribution being 1.
+
+    Raises:
+        QuorumError: for more parameters than private steps take.
+    """
     count = parameters_of(learner, declared, step.contribution)
+    check_parameters(count, step.units)
     return noise_of_mean(step, steps) * math.sqrt(count)
 
 

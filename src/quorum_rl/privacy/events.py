@@ -103,9 +103,9 @@ class ReleaseEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingEvent:
-    """`steps` sums of clipped gradients, each over a Poisson sample of experts at `sampling_rate`.
+    """`steps` sums of clipped contributions, each over a Poisson sample of experts.
 
-    Every expert's gradient has norm at most C, and each sum gets Gaussian noise of standard
+    Every expert's contribution has norm at most C, and each sum gets Gaussian noise of standard
     deviation `noise_multiplier`·C. Which steps are private was drawn before, without the data.
     """
 

@@ -163,6 +163,7 @@ class Solve:
 def _deciding(learner: Learner) -> str:
     """The network whose last layer is solved for: that of an imitator."""
     fits = isinstance(learner, DenseLearner) and not learner.target_names
-    require("the learner of method solve", learner, fits, "bc")
+    name = getattr(learner, "name", type(learner).__name__)
+    require("the learner of method solve", name, fits, "bc")
     assert isinstance(learner, DenseLearner)
     return learner.decision().highest

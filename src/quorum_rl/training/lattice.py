@@ -21,6 +21,7 @@ Array = jax.Array
 
 MOST_BITS: Final = 15  # so that a squared norm has 30
 NOISE_BITS: Final = 26  # of its deviation: 32 deviations are within 32 bits
+SUM_BITS: Final = 29  # of the clip norms of all experts that are expected
 LEAST_BITS: Final = 6
 ROUNDING: Final = 2.0**-25  # of a norm in float32, for each term of its sum
 ROUNDINGS: Final = 64  # of everything else
@@ -30,26 +31,38 @@ MOST_PARAMETERS: Final = 2**22
 NEARLY: Final = 1.01
 
 
-def units_for(noise_multiplier: float) -> int:
-    """How many units of the lattice a clip norm has: as many as noise of that size leaves room for.
+def units_for(noise_multiplier: float, expected_batch: float = 1.0) -> int:
+    """How many units of the lattice a clip norm has, so that noise and sums have room in 32 bits.
+
+    Both numbers are declared. If all of four times the experts that are expected contribute a clip
+    norm in one coordinate, it does not wrap around.
 
     Raises:
-        QuorumError: if there is so much noise that nothing would be left of a contribution.
+        QuorumError: if there is so much noise, or so many experts, that nothing would be left of a
+            contribution.
     """
-    bits = min(MOST_BITS, math.floor(math.log2(2.0**NOISE_BITS / noise_multiplier)))
+    room = min(2.0**NOISE_BITS / noise_multiplier, 2.0**SUM_BITS / max(expected_batch, 1.0))
+    bits = min(MOST_BITS, math.floor(math.log2(room)))
     if bits < LEAST_BITS:
         raise QuorumError(
-            f"noise of {noise_multiplier:.3g} times an expert's share leaves nothing of it: give a "
-            "larger epsilon, or fewer private steps."
+            f"noise of {noise_multiplier:.3g} times an expert's share, beside a sum over "
+            f"{expected_batch:,.0f} experts, leaves nothing of it: give a larger epsilon, fewer "
+            "private steps, or a smaller sampling rate."
         )
     return 1 << bits
 
 
-def check_parameters(count: int) -> None:
+def check_parameters(count: int, units: int | None = None) -> None:
     """
     Raises:
-        QuorumError: for more parameters than a norm can be checked of.
+        QuorumError: for more parameters than a norm can be checked of, or than the lattice has
+            units for.
     """
+    if units is not None and math.sqrt(count) >= units:
+        raise QuorumError(
+            f"there are {count:,} parameters, and a lattice of {units} units leaves nothing of a "
+            "contribution: give a larger epsilon, or smaller networks."
+        )
     if count > MOST_PARAMETERS:
         raise QuorumError(
             f"there are {count:,} parameters, and private steps take at most {MOST_PARAMETERS:,}: "
@@ -89,9 +102,12 @@ def lattice_sum(
     about = _squares([leaf.astype(jnp.float32) for leaf in whole])
     exactly = _squares(whole)
     within = (about <= NEARLY * units**2) & (exactly <= (units**2).astype(jnp.int32))
-    counted = [jnp.where((sound & within)[:, None], leaf, 0).sum(axis=0) for leaf in whole]
+    counts = (sound & within)[:, None]
+    counted = [jnp.where(counts, leaf, 0).sum(axis=0, dtype=jnp.int32) for leaf in whole]
     return [leaf.reshape(like.shape[1:]) for leaf, like in zip(counted, contributions, strict=True)]
 
 
 def _squares(leaves: list[Array]) -> Array:
-    return jnp.stack([jnp.square(leaf).sum(axis=1) for leaf in leaves]).sum(axis=0)
+    kind = leaves[0].dtype  # also where JAX would count in 64 bits
+    each = [jnp.square(leaf).sum(axis=1, dtype=kind) for leaf in leaves]
+    return jnp.stack(each).sum(axis=0, dtype=kind)

@@ -98,9 +98,9 @@ class MappedData:
         return shape.size * max(1, most // self._numbers_of_one(shape, runs) // shape.size)
 
     def numbers_read(self, shape: StepShape, runs: Run) -> int:
-        """About how many numbers a step of all runs reads."""
-        rate = (float(np.max(np.asarray(runs.numbers.last_drawn))) + 1) / 2**32
-        return math.ceil(rate * len(self.counts)) * self._numbers_of_one(shape, runs)
+        """About how many numbers a step of all runs reads, by the declared number of experts."""
+        declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
+        return math.ceil(declared) * self._numbers_of_one(shape, runs)
 
     def _numbers_of_one(self, shape: StepShape, runs: Run) -> int:
         width = 2 * self.demonstrations.declared.observation_size + 4

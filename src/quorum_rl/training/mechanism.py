@@ -94,11 +94,12 @@ class PrivateStep:
 
     def __post_init__(self) -> None:
         rate = self.sampling_rate
-        _check("sampling rate", rate, 2**-32 <= rate <= 1, "a number above 0 and at most 1")
+        _check("sampling rate", rate, 2**-32 <= rate <= 1, "a number from 2.4e-10 to 1")
         for name in ("clip_norm", "expected_batch"):
             value = getattr(self, name)
             # Within the squares that float32 can hold.
-            _check(name.replace("_", " "), value, 1e-15 <= value <= 1e15, "a positive number")
+            fits = 1e-15 <= value <= 1e15
+            _check(name.replace("_", " "), value, fits, "a number from 1e-15 to 1e15")
         noise = self.noise_multiplier
         _check("noise multiplier", noise, 0 < noise < math.inf, "a positive number")
         whole = isinstance(self.chunk, int) and self.chunk >= 1
@@ -114,7 +115,7 @@ class PrivateStep:
     @property
     def units(self) -> int:
         """How many units of the lattice a clip norm has."""
-        return units_for(self.noise_multiplier)
+        return units_for(self.noise_multiplier, self.expected_batch)
 
     @property
     def noise_scale(self) -> float:

@@ -3,9 +3,9 @@
 A private step needs floor(s·Z + 1/2) for a standard normal Z. It is found by inversion: Z is where
 the normal distribution function reaches a uniform number p. Of p the first 63 bits are drawn, and
 double precision says where s·Z lies and how far off that may be. If a cell of the rounding holds
-all of it, the cell is decided. If not (once in millions of draws), more bits of p are drawn, and
-the cell's edge is computed to as many digits as it takes. So every draw has exactly the law that
-docs/theory.md asks for, as far as the generator's bits are uniform.
+all of it, the cell is decided. If not (once in ten thousand draws or far less), more bits of p are
+drawn, and the cell's edge is computed to as many digits as it takes. So every draw has exactly the
+law that docs/theory.md asks for, as far as the generator's bits are uniform.
 """
 
 import math
@@ -82,7 +82,7 @@ def _decided(high: Array, low: Array, scale: Array) -> Array:
     size = scale * z
     unsure = scale * (RELATIVE * z + ABSOLUTE + STEEPEST / (whole + 0.5))
     cell = jnp.floor(size + 0.5)
-    sure = jnp.abs(size - cell) < 0.5 - unsure
+    sure = (whole > 0) & (jnp.abs(size - cell) < 0.5 - unsure)
     signed = jnp.where(low & 1 == 1, -cell, cell)
     return jnp.where(sure & (cell < WORD / 2), signed, float(UNDECIDED)).astype(jnp.int32)
 
