@@ -31,9 +31,10 @@ from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
+from quorum_rl.training.coming import Standing  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
-from quorum_rl.training.loop import Standing, begin, train  # noqa: E402
+from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe, new_run, optimiser_of  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402

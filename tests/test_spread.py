@@ -18,7 +18,7 @@ from quorum_rl.budget import read_ledger
 from quorum_rl.fit import plan_fit
 from quorum_rl.fit.options import said_by_all
 from quorum_rl.logs import Demonstrations
-from quorum_rl.training import loop
+from quorum_rl.training import coming
 from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.mapped import mapped_data
 from quorum_rl.training.spread import even_cuts, spread_data
@@ -219,15 +219,15 @@ def test_a_step_that_is_read_in_parts_of_its_experts_gives_the_same_bits(
     demonstrations: Demonstrations, locally: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that draws more than fits into memory: eight experts at a time."""
-    monkeypatch.setattr(loop, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
     data, parts = mapped_data(demonstrations), []
-    summed = loop._summed
+    summed = coming._summed
 
     def counted(recipe: Any) -> Any:
         parts.append(1)
         return summed(recipe)
 
-    monkeypatch.setattr(loop, "_summed", counted)
+    monkeypatch.setattr(coming, "_summed", counted)
     found = trained_on(data, local=True)
     assert parts  # there was more than one
     for name, leaf in locally.items():

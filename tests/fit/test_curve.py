@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from quorum_rl.fit.curve import MOST_TRANSITIONS, LossCurve
 from quorum_rl.learners import Bc
-from quorum_rl.training.loop import Standing
+from quorum_rl.training.coming import Standing
 from quorum_rl.training.recipe import Recipe
 from quorum_rl.types import Released, Transition
 

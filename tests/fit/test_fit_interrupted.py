@@ -21,7 +21,7 @@ from quorum_rl.fit import FitSettings, Fitted, steps
 from quorum_rl.fit.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.release.release import REPRODUCIBLE_NOISE
-from quorum_rl.training import loop
+from quorum_rl.training import coming
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
 LOST = "the release was interrupted; it is paid for, and what it would have given is lost"
@@ -208,7 +208,7 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
 ) -> None:
     """Local updates, a round a chunk: it dies within the first, the second, and so on."""
     chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
-    monkeypatch.setattr(loop, "MOST_READ", 1)
+    monkeypatch.setattr(coming, "MOST_READ", 1)
     monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
     whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
     one, folder = named(everyone, "rounds again"), tmp_path / "run"

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.learners import Cql
+from quorum_rl.training.coming import PrivateData, Standing
 from quorum_rl.training.contributions import Gradient
-from quorum_rl.training.loop import PrivateData, Standing, begin, train
+from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
 from quorum_rl.training.schedule import Kind, Schedule

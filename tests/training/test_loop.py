@@ -31,10 +31,11 @@ from loops import (
 )
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.training.coming import Standing
 from quorum_rl.training.contributions import Local, mean_gradient
 from quorum_rl.training.expert_data import ExpertData, plain_batch
 from quorum_rl.training.keys import keys_of, step_key
-from quorum_rl.training.loop import Standing, begin, result_of
+from quorum_rl.training.loop import begin, result_of
 from quorum_rl.training.mechanism import PrivateStep, private_mean, trained_count
 from quorum_rl.training.noise import rounded_noise
 from quorum_rl.training.recipe import Optimiser, Recipe, Run, noise_scales, optimiser_of

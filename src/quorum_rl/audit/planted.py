@@ -30,6 +30,7 @@ from quorum_rl.training.mechanism import (
 from quorum_rl.training.noise import rounded_noise
 
 _RELEASE: Final = import_module("quorum_rl.release.release")  # the room has a function of that name
+_COMING: Final = import_module("quorum_rl.training.coming")
 _LOOP: Final = import_module("quorum_rl.training.loop")
 _MECHANISM: Final = import_module("quorum_rl.training.mechanism")
 _NUMBERS: Final[Any] = PrivateStep.numbers
@@ -81,20 +82,11 @@ def _the_first_noise(noise_keys: Any, scales: Any, first: int, steps: int, count
     return jnp.repeat(rounded_noise(noise_keys, scales, 1, 1, count), steps, axis=0)
 
 
-def _divided_by_drawn(
-    learner: Any,
-    params: Any,
-    target: Any,
-    data: Any,
-    keys: StepKeys,
-    noise: Array,
-    numbers: StepNumbers,
-    shape: StepShape,
-    axis: str | None,
-) -> Any:
+def _divided_by_drawn(*given: Any) -> Any:
+    learner, params, target, data, keys, noise, numbers, *rest = given
     drawn = who_is_drawn(data, keys.sampling, numbers.last_drawn).sum().clip(1)
     numbers = numbers._replace(expected_batch=drawn.astype(jnp.float32))
-    return private_mean(learner, params, target, data, keys, noise, numbers, shape, axis)
+    return private_mean(learner, params, target, data, keys, noise, numbers, *rest)
 
 
 def _float_noise(noise_keys: Any, scales: Any, first: int, steps: int, count: int) -> Array:
@@ -117,10 +109,9 @@ def _sum_of_floats(
     noise: Array,
     numbers: StepNumbers,
     shape: StepShape,
-    axis: str | None,
+    *_rest: Any,
 ) -> Any:
     """A sum that begins at its noise; contributions are clipped, and added as they are."""
-    del axis
     everybody = jnp.arange(data.expert_count)
     drawn = who_is_drawn(data, keys.sampling, numbers.last_drawn)
     shown = data.read(everybody, everybody, keys.transitions, shape.contribution.transitions)
@@ -168,7 +159,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "noise-reused": Bug(
         "every private step adds the noise of the first",
-        (Patch(_LOOP, "rounded_noise", _the_first_noise),),
+        (Patch(_COMING, "rounded_noise", _the_first_noise),),
     ),
     "clipping-off": Bug(
         "contributions are not clipped",
@@ -187,7 +178,7 @@ BUGS: Final[dict[str, Bug]] = {
     "lattice-off": Bug(
         "contributions are not rounded, and the noise is Gaussian in float32",
         (
-            Patch(_LOOP, "rounded_noise", _float_noise),
+            Patch(_COMING, "rounded_noise", _float_noise),
             Patch(_LOOP, "private_mean", _sum_of_floats),
         ),
         compiled=True,

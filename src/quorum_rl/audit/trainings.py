@@ -30,7 +30,7 @@ from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.fit.driver import Keys, Steps, runs_of, steps_of
-from quorum_rl.fit.plan import in_words
+from quorum_rl.fit.words import in_words
 from quorum_rl.learners import Bcq, Cql, Learner, learner_to_json
 from quorum_rl.privacy import event_to_json, total_epsilon
 from quorum_rl.training.contributions import Contribution, Gradient, Local

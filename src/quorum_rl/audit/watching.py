@@ -27,8 +27,9 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan
 from quorum_rl.fit.driver import Steps, fresh, train_runs
 from quorum_rl.learners import Learner
+from quorum_rl.training.coming import Standing
 from quorum_rl.training.expert_data import ExpertData
-from quorum_rl.training.loop import Standing, result_of
+from quorum_rl.training.loop import result_of
 from quorum_rl.training.recipe import Recipe, Run
 from quorum_rl.training.schedule import Kind
 from quorum_rl.types import Transition

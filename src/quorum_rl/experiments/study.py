@@ -29,8 +29,9 @@ from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release
+from quorum_rl.training.coming import STEPS_AT_ONCE, Standing
 from quorum_rl.training.expert_data import ExpertData, expert_data
-from quorum_rl.training.loop import STEPS_AT_ONCE, Standing, result_of
+from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
 
 EVALUATION_SEED: Final = 0

@@ -12,8 +12,9 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
+from quorum_rl.training.coming import Standing
 from quorum_rl.training.expert_data import at, flat_transitions
-from quorum_rl.training.loop import Standing, result_of
+from quorum_rl.training.loop import result_of
 from quorum_rl.training.recipe import Recipe
 from quorum_rl.types import Released
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.plan import FitPlan
-from quorum_rl.training.loop import STEPS_AT_ONCE, PrivateData, Standing, begin, train
+from quorum_rl.training.coming import STEPS_AT_ONCE, PrivateData, Standing
+from quorum_rl.training.loop import begin, train
 from quorum_rl.training.recipe import Run
 from quorum_rl.training.schedule import Kind, Schedule, shuffled_schedule
 from quorum_rl.types import Released, Transition

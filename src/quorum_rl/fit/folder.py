@@ -21,7 +21,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.files import replacing, write_json
 from quorum_rl.logs.demonstrations import Episodes
-from quorum_rl.training.loop import Standing
+from quorum_rl.training.coming import Standing
 
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small

@@ -16,11 +16,11 @@ from quorum_rl.fit.stages import (
     steps_and_noise,
     useful_release,
 )
-from quorum_rl.learners import DenseLearner, Learner
+from quorum_rl.fit.words import in_words, learner_in_words, units_in_words
+from quorum_rl.learners import Learner
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
 from quorum_rl.privacy.calibration import noise_multiplier_for
-from quorum_rl.training.contributions import Contribution, Gradient, Local
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
 from quorum_rl.training.schedule import steps_at_share
@@ -142,12 +142,12 @@ class FitPlan:
                 f"least {event.experts} experts, {event.pool_size} trajectories of each reserved; "
                 f"about {self.release.expected_transitions:.0f} transitions expected"
             )
-        lines.append(_learner_in_words(self.learner))
+        lines.append(learner_in_words(self.learner))
         if self.private is not None:
             lines += self._private_in_words()
         if self.plain_steps:
             lines.append(f"steps without noise: {self.plain_steps}")
-        return "\n".join([*lines, *_units_in_words(self.learner), *self.notes])
+        return "\n".join([*lines, *units_in_words(self.learner), *self.notes])
 
     def _private_in_words(self) -> list[str]:
         step = self.private
@@ -164,42 +164,6 @@ class FitPlan:
             f"noise over signal: {self.noise:.2g} (at most "
             f"{_most_noise(self.settings):g} is useful)",
         ]
-
-
-def in_words(contribution: Contribution) -> str:
-    """What an expert contributes to a private step."""
-    if isinstance(contribution, Local):
-        return (
-            f"{contribution.steps} steps of its own on {contribution.batch_size} transitions each "
-            f"at rate {contribution.rate:g}"
-        )
-    if isinstance(contribution, Gradient):
-        return f"mean gradient of {contribution.transitions} transitions"
-    return f"{type(contribution).__name__.lower()} on {contribution.transitions} transitions"
-
-
-def _learner_in_words(learner: Learner) -> str:
-    name = getattr(learner, "name", type(learner).__name__)
-    sizes = getattr(learner, "hidden_sizes", None)
-    if sizes is None:
-        return f"learner: {name}"
-    layers = " and ".join(map(str, sizes))
-    return f"learner: {name}, {f'hidden layers of {layers}' if sizes else 'a linear policy'}"
-
-
-def _units_in_words(learner: Learner) -> list[str]:
-    """What a learner makes of numbers before it sees them, which may be by default."""
-    said = []
-    if isinstance(learner, DenseLearner) and learner.observation_centre:
-        centre, scale = (
-            " ".join(f"{one:g}" for one in each)
-            for each in (learner.observation_centre, learner.observation_scale)
-        )
-        said.append(f"observations are seen less ({centre}) and divided by ({scale})")
-    reward_scale = getattr(learner, "reward_scale", 1.0)
-    if reward_scale != 1:
-        said.append(f"rewards are multiplied by {reward_scale:g}")
-    return said
 
 
 def plan_fit(

@@ -16,8 +16,8 @@ from quorum_rl.fit.options import Progress, Report
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
+from quorum_rl.training.coming import Standing
 from quorum_rl.training.expert_data import expert_data
-from quorum_rl.training.loop import Standing
 from quorum_rl.training.source import private_source
 from quorum_rl.types import Released
 

@@ -1,0 +1,143 @@
+"""What the private steps of a chunk will read, and their noise: made before they are taken."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.pytree import pytree
+from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
+from quorum_rl.training.keys import keys_of, step_key
+from quorum_rl.training.mapped import MappedData
+from quorum_rl.training.mechanism import sum_over_drawn, trained_count, who_is_drawn
+from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.recipe import Recipe, Run, noise_scales
+from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.spread import SpreadData
+
+STEPS_AT_ONCE: Final = 250
+MOST_NUMBERS: Final = 2**25  # of noise, and of transitions brought from a file, in a chunk
+MOST_READ: Final = 2**24  # transitions that a chunk reads, so that it lasts some seconds
+
+PrivateData = ExpertData | SpreadData | MappedData
+# Runs share the data of all experts; but each has chosen its own.
+OWN: Final[Any] = ChosenData(0, None, None)  # type: ignore[arg-type]
+
+
+@pytree
+class Standing:
+    """Where some runs stand; every leaf has a first axis of runs.
+
+    `optimisers` has the state of the one for plain and of the one for private steps. `step` is how
+    far into the schedule the runs are, places with nothing to do included.
+
+    Parameters that private steps have touched are as private as the ledger says they are.
+    """
+
+    params: Any
+    target: Any
+    optimisers: tuple[Any, Any]
+    average: Any
+    step: Array
+
+
+def most_at_once(recipe: Recipe, runs: Run, standing: Standing, private: PrivateData | None) -> int:
+    """How many steps a chunk may have: what is made for it fits, and it can be saved in time."""
+    shape = recipe.private_shape
+    if private is None or shape is None:
+        return STEPS_AT_ONCE
+    count = len(runs.rates_end)
+    numbers = count * _noise_count(recipe, standing)
+    if isinstance(private, MappedData):
+        numbers += private.numbers_read(shape, runs)
+    declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
+    read = max(1, count * math.ceil(declared) * shape.contribution.transitions)
+    return max(1, min(MOST_NUMBERS // max(numbers, 1), MOST_READ // read))
+
+
+def _noise_count(recipe: Recipe, standing: Standing) -> int:
+    assert recipe.private_shape is not None  # checked before the loop
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), standing)
+    return trained_count(recipe.learner, one.params, recipe.private_shape.contribution)
+
+
+Coming = tuple[ExpertData | ChosenData | None, Any, Any]
+"""What the private steps of a chunk read, their noise, and the sum over those read before."""
+
+
+def coming(
+    recipe: Recipe,
+    runs: Run,
+    standing: Standing,
+    schedule: Schedule,
+    done: int,
+    at_once: int,
+    private: PrivateData | None,
+) -> Coming:
+    """For the chunk after the first `done` steps."""
+    if private is None or done == len(schedule):
+        return None, None, None
+    count = _noise_count(recipe, standing)
+    wanted = schedule[done : done + at_once] == Kind.PRIVATE
+    noise: Any = np.zeros((at_once, len(runs.rates_end), count), np.int32)
+    if wanted.any():
+        noise = rounded_noise(runs.noise_key, noise_scales(runs), done + 1, at_once, count)
+    if isinstance(private, SpreadData):
+        return private.parts, np.asarray(noise), None
+    if isinstance(private, MappedData):
+        if wanted.ndim == 2:
+            wanted = wanted.any(axis=1)
+        return _from_file(recipe, runs, standing, private, wanted, done, at_once, noise)
+    return private, noise, None
+
+
+def _from_file(
+    recipe: Recipe,
+    runs: Run,
+    standing: Standing,
+    private: MappedData,
+    wanted: npt.NDArray[np.bool_],
+    done: int,
+    at_once: int,
+    noise: Any,
+) -> Coming:
+    """What a chunk reads of a mapped log; of a step that is too large, the last part of it."""
+    shape = recipe.private_shape
+    assert shape is not None  # checked before the loop
+    room = private.room(shape, runs, MOST_NUMBERS)
+    if room is None or not wanted.any():
+        return private.chosen(shape, runs, wanted, done, at_once), noise, None
+    before = None
+    parts = private.parts(shape, runs, done, room)
+    part = next(parts)
+    for following in parts:
+        before = _summed(recipe)(standing, runs, part, before)
+        part = following
+    return part, noise, before
+
+
+@lru_cache(maxsize=16)
+def _summed(recipe: Recipe) -> Callable[..., Any]:
+    """Of every run, the sum on the lattice over a part of a step's experts and those before."""
+
+    def one(at: Standing, run: Run, private: ChosenData, before: Any) -> Any:
+        assert recipe.private_shape is not None  # checked before the loop
+        keys = keys_of(step_key(run.noise_key, at.step + 1))
+        drawn = who_is_drawn(private, keys.sampling, run.numbers.last_drawn)
+        total = sum_over_drawn(
+            recipe.learner, at.params, at.target, private, drawn, keys, run.numbers,
+            recipe.private_shape,
+        )  # fmt: skip
+        return total if before is None else jax.tree.map(jnp.add, before, total)
+
+    def every(standing: Standing, runs: Run, private: ChosenData, before: Any) -> Any:
+        now = replace(private, transitions=jax.tree.map(lambda leaf: leaf[0], private.transitions))
+        return jax.vmap(one, (0, 0, OWN, 0))(standing, runs, now, before)
+
+    return jax.jit(every)
