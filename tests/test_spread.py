@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fits import DELTA, EPSILON, LEARNER, SETTINGS, crowd, fitted, named, weights
 from fitted_together import SMALL
+from loops import PRIVATE_STEP, run_of, stacked
 from spread_over import EXPERTS, log, population, released, trained_on
 
 from quorum_rl.budget import read_ledger
@@ -19,8 +20,11 @@ from quorum_rl.fit import plan_fit
 from quorum_rl.fit.options import said_by_all
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training import coming
+from quorum_rl.training.contributions import Local
 from quorum_rl.training.expert_data import expert_data
+from quorum_rl.training.loop import begin
 from quorum_rl.training.mapped import mapped_data
+from quorum_rl.training.recipe import Recipe
 from quorum_rl.training.spread import even_cuts, spread_data
 
 ENDED = 900  # seconds in which a process has ended, however busy the machine is
@@ -232,6 +236,24 @@ def test_a_step_that_is_read_in_parts_of_its_experts_gives_the_same_bits(
     assert parts  # there was more than one
     for name, leaf in locally.items():
         np.testing.assert_array_equal(found[name], leaf)
+
+
+def test_how_many_steps_are_taken_at_once_does_not_tell_how_many_experts_there_are(
+    demonstrations: Demonstrations,
+) -> None:
+    """Nor whether their log is mapped: a curve and messages show after which steps a chunk ends."""
+    step = replace(PRIVATE_STEP, contribution=Local(steps=200, batch_size=500, rate=0.1))
+    recipe = Recipe(learner=LEARNER, private_shape=step.shape)
+    runs = stacked([run_of(0, step)])
+    standing = begin(recipe, runs, 3, 4)
+    fewer = demonstrations.select(demonstrations.episodes.expert > 0)
+    found = {
+        coming.most_at_once(recipe, runs, standing, data(log))
+        for log in (demonstrations, fewer)
+        for data in (mapped_data, expert_data, spread_data)
+    }
+    assert len(found) == 1
+    assert found.pop() < coming.STEPS_AT_ONCE
 
 
 def test_wherever_data_lie_a_run_may_rest_while_another_takes_a_private_step(

@@ -191,6 +191,30 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
         fitted(named(everyone, "that log"), folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "there", "says"),
+    [
+        ("quorum_rl.fit.options.this_machine", "abacus", r"rounding\.machine = .*, not abacus"),
+        ("quorum_rl.fit.stages.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
+    ],
+)
+def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(
+    name: str,
+    there: Any,
+    says: str,
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps that are taken again would add the same noise to other sums: their difference has
+    none."""
+    one, folder = named(everyone, says), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.fit.steps.fresh", monkeypatch)
+    monkeypatch.setattr(name, lambda *_: there)
+    with pytest.raises(QuorumError, match=says):
+        fitted(one, folder)
+
+
 def test_a_standing_that_was_damaged_is_refused(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +232,7 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
 ) -> None:
     """Local updates, a round a chunk: it dies within the first, the second, and so on."""
     chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
-    monkeypatch.setattr(coming, "MOST_READ", 1)
+    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
     monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
     whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
     one, folder = named(everyone, "rounds again"), tmp_path / "run"

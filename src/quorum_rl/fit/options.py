@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
+import jax
 import numpy as np
 
 from quorum_rl.devices import this_machine
@@ -104,7 +105,7 @@ def said_by_all(
     Experts whom the log names need no more than their name. That of others may be as new as the
     process, so some of them are asked about a state that they have met.
     """
-    facts = configuration(plan, demonstrations, seed) | {"machine": this_machine()}
+    facts = configuration(plan, demonstrations, seed)
     if experts is None or plan.release is None:
         return facts
     facts["experts"] = len(experts), experts.observation_size, experts.action_count, experts.p_min
@@ -131,4 +132,10 @@ def configuration(
         "declared": asdict(demonstrations.declared),
         "events": [event_to_json(event) for event in plan.events],
         "reproducible": seed is not None,
+        # A run that went on where floats round otherwise would add its noise to other sums.
+        "rounding": {
+            "machine": this_machine(),
+            "devices": len(jax.devices()),
+            "chunk": None if plan.private is None else plan.private.shape.size,
+        },
     }

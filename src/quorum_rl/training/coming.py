@@ -1,6 +1,5 @@
 """What the private steps of a chunk will read, and their noise: made before they are taken."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
 from quorum_rl.training.keys import keys_of, step_key
-from quorum_rl.training.mapped import MappedData
+from quorum_rl.training.mapped import MappedData, numbers_read
 from quorum_rl.training.mechanism import sum_over_drawn, trained_count, who_is_drawn
 from quorum_rl.training.noise import rounded_noise
 from quorum_rl.training.recipe import Recipe, Run, noise_scales
@@ -22,8 +21,7 @@ from quorum_rl.training.schedule import Kind, Schedule
 from quorum_rl.training.spread import SpreadData
 
 STEPS_AT_ONCE: Final = 250
-MOST_NUMBERS: Final = 2**25  # of noise, and of transitions brought from a file, in a chunk
-MOST_READ: Final = 2**24  # transitions that a chunk reads, so that it lasts some seconds
+MOST_NUMBERS: Final = 2**26  # of noise and of transitions, in a chunk
 
 PrivateData = ExpertData | SpreadData | MappedData
 # Runs share the data of all experts; but each has chosen its own.
@@ -48,17 +46,24 @@ class Standing:
 
 
 def most_at_once(recipe: Recipe, runs: Run, standing: Standing, private: PrivateData | None) -> int:
-    """How many steps a chunk may have: what is made for it fits, and it can be saved in time."""
+    """How many steps a chunk may have: what is made for it fits, and it can be saved in time.
+
+    By declared numbers, wherever the data lie: after which steps a run is saved and watched is seen
+    by others, and how many experts there are is not theirs to know.
+    """
     shape = recipe.private_shape
     if private is None or shape is None:
         return STEPS_AT_ONCE
-    count = len(runs.rates_end)
-    numbers = count * _noise_count(recipe, standing)
+    numbers = len(runs.rates_end) * _noise_count(recipe, standing)
+    numbers += numbers_read(shape, runs, _observation_size(private))
+    return max(1, MOST_NUMBERS // max(numbers, 1))
+
+
+def _observation_size(private: PrivateData) -> int:
     if isinstance(private, MappedData):
-        numbers += private.numbers_read(shape, runs)
-    declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
-    read = max(1, count * math.ceil(declared) * shape.contribution.transitions)
-    return max(1, min(MOST_NUMBERS // max(numbers, 1), MOST_READ // read))
+        return private.demonstrations.declared.observation_size
+    whole = private.parts if isinstance(private, SpreadData) else private
+    return int(whole.transitions.observation.shape[-1])
 
 
 def _noise_count(recipe: Recipe, standing: Standing) -> int:

@@ -84,10 +84,10 @@ def train(
     it, or stop the training by returning True. The next chunk takes its arrays over: copy what you
     keep. So it does with `standing`.
 
-    Where private data lie (on a device, in a mapped file) changes no bit; on several devices chunks
-    of experts may be smaller, which rounds otherwise. On many devices of several processes, all
-    processes call this, and all train as the first one's runs, standing, schedule and released data
-    say: its noise keys count, and no others. It alone can stop them.
+    Where private data lie (on a device, in a mapped file) changes no bit (tests/test_spread.py); on
+    several devices chunks of experts may be smaller, which rounds otherwise. On many devices of
+    several processes, all processes call this, and all train as the first one's runs, standing,
+    schedule and released data say: its noise keys count, and no others. It alone can stop them.
 
     Guarantee: if the ledger was charged for the schedule's private steps, and the noise keys are
     fresh and secret, every standing is private at that cost as far as `private` is concerned.

@@ -93,18 +93,10 @@ class MappedData:
 
     def room(self, shape: StepShape, runs: Run, most: int) -> int | None:
         """How many experts a part of a step may have to read so many numbers; None if all fit."""
-        if self.numbers_read(shape, runs) <= most:
+        size = self.demonstrations.declared.observation_size
+        if numbers_read(shape, runs, size) <= most:
             return None
-        return shape.size * max(1, most // self._numbers_of_one(shape, runs) // shape.size)
-
-    def numbers_read(self, shape: StepShape, runs: Run) -> int:
-        """About how many numbers a step of all runs reads, by the declared number of experts."""
-        declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
-        return math.ceil(declared) * self._numbers_of_one(shape, runs)
-
-    def _numbers_of_one(self, shape: StepShape, runs: Run) -> int:
-        width = 2 * self.demonstrations.declared.observation_size + 4
-        return len(runs.rates_end) * shape.contribution.transitions * width
+        return shape.size * max(1, most // _numbers_of_one(shape, runs, size) // shape.size)
 
     def _draws(
         self, shape: StepShape, runs: Run, wanted: npt.NDArray[np.bool_], done: int
@@ -123,6 +115,17 @@ class MappedData:
             if most <= room:
                 return found
             room = min(8 * math.ceil(most / 8), experts)
+
+
+def numbers_read(shape: StepShape, runs: Run, observation_size: int) -> int:
+    """About how many numbers a step of all runs reads, by the declared number of experts."""
+    declared = float(np.max(np.asarray(runs.numbers.expected_batch)))
+    return math.ceil(declared) * _numbers_of_one(shape, runs, observation_size)
+
+
+def _numbers_of_one(shape: StepShape, runs: Run, observation_size: int) -> int:
+    width = 2 * observation_size + 4
+    return len(runs.rates_end) * shape.contribution.transitions * width
 
 
 def mapped_data(demonstrations: Demonstrations) -> MappedData:
