@@ -88,15 +88,13 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
 
     Plans of one program have the same recipe and as many steps.
     """
-    distinct = list(dict.fromkeys(map(id, plans)))
-    which = np.array([distinct.index(id(plan)) for plan in plans])
-    if len(plans) == 1:
-        which = np.zeros(len(keys.noise), np.int64)
-    first = {id(plan): plan for plan in reversed(plans)}
+    each = list(plans) if len(plans) > 1 else [*plans] * len(keys.noise)
+    distinct = {id(plan): plan for plan in each}  # few, of thousands of runs
+    places = {one: place for place, one in enumerate(distinct)}
+    which = np.array([places[id(plan)] for plan in each])
     no_key = np.zeros(2, np.uint32)
-    made = [first[one].new_run(no_key, no_key, 1) for one in distinct]
+    made = [plan.new_run(no_key, no_key, 1) for plan in distinct.values()]
     stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *made)
-    each = [first[distinct[one]] for one in which]
     ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
     begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]
     parts = np.asarray(steps.parts).T

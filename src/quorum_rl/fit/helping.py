@@ -27,9 +27,7 @@ from quorum_rl.release.helping import count_as_told
 from quorum_rl.training.spread import spread_data
 from quorum_rl.types import Transition
 
-NO_KEY = np.zeros(
-    (1, 2), np.uint32
-)  # in the place of the first one's, which comes with the training
+NO_KEY = np.zeros((1, 2), np.uint32)  # in the place of the first one's, which comes later
 
 
 def check_first(does: str, otherwise: str) -> None:

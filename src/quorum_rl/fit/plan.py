@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorum_rl.errors import QuorumError, TooLittleBudgetError
-from quorum_rl.fit import rule
+from quorum_rl.fit.rule import check_declared
 from quorum_rl.fit.settings import FitSettings
 from quorum_rl.fit.stages import (
     Cost,
@@ -185,10 +185,10 @@ def plan_fit(
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
     """
-    chosen = rule.chosen(settings or FitSettings())
+    chosen = (settings or FitSettings()).filled()
     if chosen.method == "non-private":
         return _without_privacy(chosen, learner, epsilon, delta)
-    rule.check_declared(declared, epsilon, delta)
+    check_declared(declared, epsilon, delta)
     if chosen.method != "selective":
         return _privately(chosen, learner, declared, (epsilon, delta))
     if not can_query:
@@ -214,8 +214,8 @@ def plan_training(
     Raises:
         QuorumError: if a needed fact is not declared, or the release alone spends the budget.
     """
-    chosen = rule.chosen(settings or FitSettings())
-    rule.check_declared(declared, epsilon, delta)
+    chosen = (settings or FitSettings()).filled()
+    check_declared(declared, epsilon, delta)
     both = _privately(chosen, learner, declared, (epsilon, delta), (), release)
     too_noisy = _too_noisy(both)
     if too_noisy is None:

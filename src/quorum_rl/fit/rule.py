@@ -1,4 +1,4 @@
-"""What a fit is like where nobody chose: a function of declared numbers alone.
+"""Who learns where nobody chose: a function of declared numbers alone.
 
 One number decides: the noise over the signal, ν = σ·√d / (q·m·√T) for T private steps with noise
 multiplier σ, d parameters and at least m experts. It is the usual size of the noise in the mean of
@@ -17,20 +17,9 @@ from quorum_rl.fit.stages import Cost, noise_to_signal, private_step, steps_and_
 from quorum_rl.learners import DenseLearner, hyper_parameters
 from quorum_rl.logs.demonstrations import Declared
 
-LOCAL: Final[dict[str, Any]] = {
-    "private_steps": 60,
-    "local_steps": 60,
-    "local_rate": 0.5,
-    "private_learning_rate": 1.5,
-}
 # The first network whose noise over signal is at most this; a linear one if none is.
 SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
 TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
-
-
-def chosen(settings: FitSettings) -> FitSettings:
-    """The settings with everything filled in that is open."""
-    return settings.filled(**LOCAL) if settings.is_local else settings.filled()
 
 
 def chosen_learner(
@@ -47,7 +36,7 @@ def chosen_learner(
     Raises:
         QuorumError: as `learner_for`, or if a needed fact is not declared.
     """
-    filled = chosen(settings)
+    filled = settings.filled()
     own = filled.is_local or filled.method == "solve"
     if name == "auto":
         name = "bc" if own else "cql"

@@ -23,6 +23,10 @@ _STEPS: Final[dict[str, Any]] = {
 }
 USUAL: Final[dict[str, dict[str, Any]]] = {
     "local": {
+        "private_steps": 60,
+        "local_steps": 60,
+        "local_rate": 0.5,
+        "private_learning_rate": 1.5,
         "transitions_per_expert": 64,
         "sampling_rate": 1.0,
         "clip_norm": 0.3,
@@ -150,9 +154,9 @@ class FitSettings:
             if value is not None and value < 1:
                 raise QuorumError(f"{name} is {value}: give at least 1.")
 
-    def filled(self, **rule: Any) -> "FitSettings":
-        """The same with what is None as the method usually has it, or as `rule` says."""
-        usual = USUAL["local" if self.is_local else self.method] | rule
+    def filled(self) -> "FitSettings":
+        """The same with what is None as the method usually has it."""
+        usual = dict(USUAL["local" if self.is_local else self.method])
         if self.noise_multiplier is not None:
             usual["private_steps"] = None  # as many as the budget allows
         open_ = {one.name for one in fields(self) if getattr(self, one.name) is None}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from quorum_rl.errors import QuorumError
 from quorum_rl.experiments.study import togetherness
 from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.rule import chosen, chosen_learner
+from quorum_rl.fit.rule import chosen_learner
 from quorum_rl.fit.stages import Cost, private_step
 from quorum_rl.learners import DenseLearner
 from quorum_rl.logs import Declared
@@ -84,7 +84,7 @@ class Common:
         )
         if isinstance(made, str):
             raise QuorumError(made)
-        private, filled = made.private, chosen(settings)
+        private, filled = made.private, settings.filled()
         if private is not None:
             private = private_step(filled, declared, private.noise_multiplier)
         return replace(made, settings=filled, private=private)

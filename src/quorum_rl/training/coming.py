@@ -116,12 +116,12 @@ def _from_file(
     shape = recipe.private_shape
     assert shape is not None  # checked before the loop
     room = private.room(shape, runs, MOST_NUMBERS)
-    if room is None or not wanted.any():
+    if room is None:
         return private.chosen(shape, runs, wanted, done, at_once), noise, None
     before = None
     parts = private.parts(shape, runs, done, room)
     part = next(parts)
-    for following in parts:
+    for following in parts if wanted.any() else ():
         before = _summed(recipe)(standing, runs, part, before)
         part = following
     return part, noise, before

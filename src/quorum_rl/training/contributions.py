@@ -56,22 +56,22 @@ def mean_gradient(
     return jax.grad(mean_loss)(params)
 
 
-def _everything(params: Any) -> Any:
-    return jax.tree.map(lambda _: True, params)
+class _OfEverything:
+    """Contributions that change all parameters."""
+
+    def trained(self, learner: Learner, params: Any) -> Any:
+        del learner
+        return jax.tree.map(lambda _: True, params)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradient:
+class Gradient(_OfEverything):
     """The mean gradient of `transitions` transitions: DP-SGD, and with 1 the paper's step."""
 
     transitions: int = 64
 
     def __post_init__(self) -> None:
         require("transitions_per_expert", self.transitions, self.transitions >= 1, "at least 1")
-
-    def trained(self, learner: Learner, params: Any) -> Any:
-        del learner
-        return _everything(params)
 
     def __call__(
         self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
@@ -80,7 +80,7 @@ class Gradient:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(_OfEverything):
     """`steps` plain gradient steps from the shared parameters, each on `batch_size` transitions."""
 
     steps: int = 20
@@ -95,10 +95,6 @@ class Local:
     @property
     def transitions(self) -> int:
         return self.steps * self.batch_size
-
-    def trained(self, learner: Learner, params: Any) -> Any:
-        del learner
-        return _everything(params)
 
     def __call__(
         self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array

@@ -11,7 +11,7 @@ from typing import Any, Final
 from quorum_rl.experiments.comparison import Method
 from quorum_rl.fit import FitSettings
 from quorum_rl.fit.learner_choice import learner_for
-from quorum_rl.learners import Learner
+from quorum_rl.learners import Learner, defaults
 from quorum_rl.learners.defaults import HIDDEN_SIZES
 from quorum_rl.logs import Declared
 from quorum_rl.privacy.published import published_steps
@@ -45,7 +45,7 @@ OWN_SETTINGS: Final = {
 }
 
 CLIP_NORM: Final = 1.0  # the paper's
-OPTIMISER: Final = "adam"
+OPTIMISER: Final = defaults.OPTIMISER
 BOUND_STEPS: Final = 20_000  # of the bound without privacy
 
 NON_PRIVATE: Final = "non-private"
