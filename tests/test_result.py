@@ -166,10 +166,10 @@ def test_the_page_on_few_experts_says_what_was_run(few: Page) -> None:
     for world in tables.WORLDS:
         facts = tables.facts(world)
         assert facts["population"]["seed"] == 21
-        assert facts["population"]["experts"] == max(tables.COUNTS)
+        assert facts["population"]["experts"] == max(tables.SMALLER)
         assert (facts["seeds"], facts["episodes"], facts["delta"]) == (8, 50, 1e-4)
         declared = {(row["experts"], row["minimum_experts"]) for row in facts["rows"]}
-        assert declared == {(count, int(0.95 * count)) for count in tables.COUNTS}
+        assert declared == {(count, int(0.95 * count)) for count in tables.SMALLER}
         for row in facts["rows"]:
             if row["method"] == tables.THEIRS:
                 assert (row["noise"] > 2.2) == (row["experts"] <= 100)

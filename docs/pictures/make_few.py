@@ -98,7 +98,7 @@ def draw(axes: Any, one: Panel) -> None:
     axes.set_title(one.world, fontsize=12, color=INK, pad=9)
     axes.set_xticks(COUNTS, [f"{count}" for count in COUNTS])
     axes.set_xticks([], minor=True)
-    axes.set_xlim(25, 1250)
+    axes.set_xlim(25, 3900)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.grid(axis="y", color=FAINT, alpha=0.25)
     axes.tick_params(colors=INK, labelsize=11, length=0)
