@@ -140,15 +140,20 @@ def measure_ours(setup: Setup) -> Measured:
     """Train a population with Quorum, one agent for each of as many settings of CartPole."""
     import jax
 
-    from quorum_rl.devices import prepare
+    from quorum_rl.distributed import prepare
 
     prepare()
     from quorum_rl.envs import get_world
-    from quorum_rl.experts.ppo.agent import Recipe
+    from quorum_rl.experts.ppo.agent import PpoRecipe
     from quorum_rl.experts.ppo.plan import Plan, tunings
-    from quorum_rl.experts.ppo.training import Progress, Standing, Stopped, train_population
+    from quorum_rl.experts.ppo.training import (
+        PopulationProgress,
+        Stopped,
+        WaveState,
+        train_population,
+    )
 
-    recipe = Recipe(
+    recipe = PpoRecipe(
         hidden=HIDDEN,
         copies=setup.copies,
         roll_out_steps=setup.roll_out_steps,
@@ -165,9 +170,9 @@ def measure_ours(setup: Setup) -> Measured:
     planned = float(tunings(world, plan, recipe).learning_rate.max())
     if not math.isclose(planned, LEARNING_RATE, rel_tol=1e-6):  # it is a float32
         sys.exit(f"the plan's first learning rate is not {LEARNING_RATE}: change LEARNING_RATE.")
-    marks: list[tuple[Instant, Progress]] = []
+    marks: list[tuple[Instant, PopulationProgress]] = []
 
-    def report(progress: Progress, standing: Standing) -> bool:
+    def report(progress: PopulationProgress, standing: WaveState) -> bool:
         jax.block_until_ready(standing.agents)
         marks.append((Instant(), progress))
         return progress.steps == progress.total_steps  # judging is not part of the comparison

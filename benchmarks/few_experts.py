@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 
 prepare(fast=True)
 
@@ -43,12 +43,14 @@ from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
 from quorum_rl.learners.networks import Layer  # noqa: E402
 from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.training.loop import result_of  # noqa: E402
+from quorum_rl.types import Released  # noqa: E402
 
 FLOOR, TRAJECTORIES, DELTA = 0.02, 20, 1e-4
 COUNTS: Final = (30, 100, 300, 1000, 3000)
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 DECLARED: Final = 0.95  # of the experts that there are
 KEYS: Final = ("noise", "public")
+FROM_IMITATION: Final = "local, CQL from imitation"
 PRIVATE_SHARE: Final = 0.03  # of all steps, where a release is beside: 60 of 2000
 WIDE: Final = 256  # of the network that all policies are judged as
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
@@ -279,18 +281,45 @@ def _after_release(study: Study, plan: FitPlan) -> Any:
     """Steps on released prefixes, and from where they end the private steps."""
     assert plan.release is not None  # or there is nothing to begin with
     released = study._released(plan.release, plan.delta)
-    words = [[jax_key_data(SeededEntropy(seed), name) for seed in study.seeds] for name in KEYS]
-    keys, spaces = Keys(*map(np.stack, words)), study.world.spaces
-    made = None
-    for part in (replace(plan, private=None, private_steps=0), replace(plan, plain_steps=0)):
+    return _in_turn(
+        study,
+        [replace(plan, private=None, private_steps=0), replace(plan, plain_steps=0)],
+        released,
+    )
+
+
+def _in_turn(study: Study, plans: Sequence[FitPlan], released: Sequence[Released] = ()) -> Any:
+    """Plans one after the other, each from where the one before ended, each with its own keys."""
+    spaces = study.world.spaces
+    made: Any = None
+    for number, part in enumerate(plans):
+        entropies = [SeededEntropy(1000 * number + seed) for seed in study.seeds]
+        words = [[jax_key_data(entropy, name) for entropy in entropies] for name in KEYS]
         steps = steps_of(part, len(study.seeds), 0, () if part.private else released)
-        runs = runs_of([part], keys, steps)
+        runs = runs_of([part], Keys(*map(np.stack, words)), steps)
         start = fresh(part, runs, (spaces.observation_size, spaces.action_count))
         if made is not None:
-            start = replace(start, params=made.params, target=made.target)
-        made = train_runs(part, runs, steps, start, study._private(plan))
-    assert made is not None  # both parts were trained
-    return result_of(plan.recipe, made)
+            (layers,) = made.params.values()  # one network, whatever its name
+            again = jax.tree.map(jnp.copy, layers)  # buffers are given away
+            params = dict.fromkeys(start.params, layers)
+            start = replace(start, params=params, target=dict.fromkeys(start.target, again))
+        made = train_runs(part, runs, steps, start, study._private(plans[-1]))
+    return result_of(plans[-1].recipe, made)
+
+
+def values_after_imitation(log: Demonstrations, world: AnyWorld, seeds: int) -> list[Trained]:
+    """Half of the private steps imitate, and CQL goes on from there; noise as for all of them."""
+    study = Study(None, log, world, DELTA, range(seeds))
+    found = []
+    for epsilon in (0.5, 1.0):
+        parts = []
+        for name, settings in (("bc", FitSettings()), ("cql", FitSettings(local_rate=0.3))):
+            learner = chosen_learner(log.declared, settings, (epsilon, DELTA), name)
+            plan = study.planned(learner, settings, epsilon)
+            parts.append(replace(plan, private_steps=plan.private_steps // 2))
+        way = Way(FROM_IMITATION, FitSettings())
+        found.append(Trained(way, log.expert_count, parts[-1], _in_turn(study, parts), 0.0))
+    return found
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
@@ -316,19 +345,14 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     }
     parts = {count: some(log, count) for count in given.counts if count <= len(population)}
 
-    def keep(every: Sequence[Trained]) -> None:
+    def keep(every: Sequence[Trained], facts: dict[str, Any] = facts, end: str = "") -> None:
         rows = judged(every, log.declared, world, given.seeds, given.episodes)
         facts["rows"] += rows
         for row in rows:
             say(f"{row['method']:26} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
         given.out.mkdir(parents=True, exist_ok=True)
-        write_json(given.out / f"{given.world}{'-release' if given.release else ''}.json", facts)
+        write_json(given.out / f"{given.world}{end}.json", facts)
 
-    if given.release:
-        for part in parts.values():
-            for epsilon in given.release:
-                keep(released_beside(experts, part, world, epsilon, given.seeds))
-        return facts
     every = bound(log, world, given.seeds)
     for part in parts.values():
         made, refused = trained(OURS, part, world, given.seeds)
@@ -340,15 +364,33 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         say(f"timed: {facts['timed']}")
         keep([])
     for way in BESIDE:
-        if given.until and time.perf_counter() - BEGUN > given.until:
-            say(f"no time for {way.name}")
+        if late(given, way.name):
             continue
         keep([
             one
             for count, part in parts.items() if count in way.counts
             for one in trained(way, part, world, given.seeds)[0]
         ])  # fmt: skip
+    some_parts = [part for count, part in parts.items() if count in BESIDE[0].counts]
+    if not late(given, FROM_IMITATION):
+        keep(
+            [one for part in some_parts for one in values_after_imitation(part, world, given.seeds)]
+        )
+    beside = facts | {"rows": [], "refused": []}
+    for part in reversed(parts.values()):
+        for epsilon in given.release or ():
+            if not late(given, f"a release of {part.expert_count} at ε = {epsilon}"):
+                found = released_beside(experts, part, world, epsilon, given.seeds)
+                keep(found, beside, "-release")
     return facts
+
+
+def late(given: argparse.Namespace, what: str) -> bool:
+    """Whether it is too late to begin something."""
+    if given.until and time.perf_counter() - BEGUN > given.until:
+        say(f"no time for {what}")
+        return True
+    return False
 
 
 def _commit() -> str:

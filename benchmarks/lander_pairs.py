@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from quorum_rl.devices import over_experts, padded
+from quorum_rl.distributed import over_experts, padded
 from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderParams, LunarLanderState
 from quorum_rl.envs.lunar_lander.geometry import EDGES, HEIGHT, Vec, terrain
 from quorum_rl.envs.lunar_lander.world import FIRST_FORCE, LATEST_WIND, assembled, observed

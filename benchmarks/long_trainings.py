@@ -14,7 +14,7 @@ norm), and are tried with that too.
 import argparse
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 prepare(fast=True)  # what noise does to weights does not hang on the last bits
 
@@ -31,7 +31,7 @@ from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
-from quorum_rl.training.coming import Standing  # noqa: E402
+from quorum_rl.training.coming import TrainState  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.expert_data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
@@ -117,7 +117,7 @@ def watched(
     first = jax.tree.map(np.array, start.params)
     rows: list[dict[str, Any]] = []
 
-    def look(standing: Standing, done: int) -> None:
+    def look(standing: TrainState, done: int) -> None:
         if done not in LOOKED_AT and done != steps:
             return
         key = jax.random.key(EPISODES_KEY)

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 
 prepare()
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 
 prepare()
 

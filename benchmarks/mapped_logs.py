@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 from quorum_rl.logs import Declared, Demonstrations, from_episodes, save_demonstrations
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.expert_data import ExpertData, expert_data, transitions_of

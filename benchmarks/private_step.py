@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 prepare(fast=True)  # what a step lacks does not hang on the last bits
 

@@ -36,7 +36,7 @@ from quorum_rl.envs.hiv import Hiv, HivState
 from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.lunar_lander.world import LunarLanderParams
 from quorum_rl.envs.reference import (
-    Network,
+    ReferenceNetwork,
     episode_returns,
     greedy,
     network_from_json,
@@ -85,7 +85,7 @@ def main() -> None:
         report(world, "reference", reference_policy(world), arguments.episodes)
 
 
-def store(name: str, network: Network) -> None:
+def store(name: str, network: ReferenceNetwork) -> None:
     (FOLDER / f"{name}.json").write_text(network_to_json(network), encoding="utf-8")
 
 
@@ -100,10 +100,10 @@ def report(world: AnyWorld, label: str, policy: Policy, episodes: int) -> None:
     )
 
 
-def balancing_network() -> Network:
+def balancing_network() -> ReferenceNetwork:
     """CartPole: push towards where the pole falls, and a little against drifting away."""
     push = jnp.array([0.1, 0.5, 1.0, 1.0])
-    return Network(
+    return ReferenceNetwork(
         centre=jnp.zeros(4),
         scale=jnp.ones(4),
         weights=(jnp.stack([-push, push], axis=1),),
@@ -111,7 +111,7 @@ def balancing_network() -> Network:
     )
 
 
-def swinging_network() -> Network:
+def swinging_network() -> ReferenceNetwork:
     """Acrobot: the best of some restarts of the cross-entropy method."""
     world = get_world("Acrobot")
     form = untrained(world, jnp.zeros(6), jnp.array(ACROBOT_SCALE))
@@ -130,7 +130,7 @@ def swinging_network() -> Network:
     return max(found, key=lambda one: one[0])[1]
 
 
-def cross_entropy(world: AnyWorld, form: Network, key: Key) -> Network:
+def cross_entropy(world: AnyWorld, form: ReferenceNetwork, key: Key) -> ReferenceNetwork:
     """The mean of the last population."""
     flat, unflatten = weights_as_vector(form)
 
@@ -163,7 +163,7 @@ class _OneSetting(LunarLander):
         return grid(default, gravity=np.full(2, default.gravity))
 
 
-def landing_network() -> Network:
+def landing_network() -> ReferenceNetwork:
     """LunarLander: the best agent of a small population."""
     world = _OneSetting(impact_passes=8)
     plan = Plan(
@@ -175,7 +175,7 @@ def landing_network() -> Network:
     best = int(np.argmax(judged.returns))
     print(f"LunarLander agents: {judged.returns.round(1)}", flush=True)
     layers = [(layer.weight[best], layer.bias[best]) for layer in judged.network]
-    return Network(
+    return ReferenceNetwork(
         centre=jnp.zeros(8),
         scale=jnp.ones(8),
         weights=tuple(jnp.asarray(weight) for weight, _ in layers),
@@ -183,7 +183,7 @@ def landing_network() -> Network:
     )
 
 
-def treating_network() -> Network:
+def treating_network() -> ReferenceNetwork:
     """HIV: a network that chooses what the best schedule found would."""
     world = Hiv()
     began = time.perf_counter()
@@ -193,7 +193,7 @@ def treating_network() -> Network:
     observations = observations_under(world, schedule)
     centre, scale = observations.mean(axis=0).round(1), observations.std(axis=0).round(1)
     form = untrained(world, centre, scale)
-    network: Network = jax.jit(distilled)(form, observations, schedule, jax.random.key(0))
+    network: ReferenceNetwork = jax.jit(distilled)(form, observations, schedule, jax.random.key(0))
     return network
 
 
@@ -237,7 +237,9 @@ def observations_under(world: Hiv, schedule: Array) -> Array:
     return observations
 
 
-def distilled(form: Network, observations: Array, actions: Array, key: Key) -> Network:
+def distilled(
+    form: ReferenceNetwork, observations: Array, actions: Array, key: Key
+) -> ReferenceNetwork:
     """`form` trained by Adam to choose `actions` at and near `observations`."""
     flat, unflatten = weights_as_vector(form)
 
@@ -264,9 +266,9 @@ def distilled(form: Network, observations: Array, actions: Array, key: Key) -> N
     return unflatten(vector)
 
 
-def untrained(world: AnyWorld, centre: Array, scale: Array) -> Network:
+def untrained(world: AnyWorld, centre: Array, scale: Array) -> ReferenceNetwork:
     inputs, outputs = world.spaces.observation_size, world.spaces.action_count
-    return Network(
+    return ReferenceNetwork(
         centre=centre,
         scale=scale,
         weights=(jnp.zeros((inputs, HIDDEN_UNITS)), jnp.zeros((HIDDEN_UNITS, outputs))),
@@ -274,10 +276,10 @@ def untrained(world: AnyWorld, centre: Array, scale: Array) -> Network:
     )
 
 
-def weights_as_vector(form: Network) -> tuple[Array, Callable[[Array], Network]]:
+def weights_as_vector(form: ReferenceNetwork) -> tuple[Array, Callable[[Array], ReferenceNetwork]]:
     """What may be changed in `form` as one vector, and the way back."""
     flat, unravel = jax.flatten_util.ravel_pytree((form.weights, form.biases))
-    return flat, lambda vector: Network(form.centre, form.scale, *unravel(vector))
+    return flat, lambda vector: ReferenceNetwork(form.centre, form.scale, *unravel(vector))
 
 
 if __name__ == "__main__":

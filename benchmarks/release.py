@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import tyro
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 P_MIN: Final = 0.02
 OPEN: Final = 2**62  # lattice steps: no count is that far below a threshold
@@ -246,7 +246,7 @@ def main(args: Args) -> None:
     if args.only_memory:
         print(json.dumps(peak_memory(args)))
         return
-    from quorum_rl.devices import this_machine
+    from quorum_rl.distributed import this_machine
 
     doubling = tuple(2**power for power in range(args.cap.bit_length()) if 2**power < args.cap)
     caps = (*doubling, args.cap) if args.caps is None else args.caps

@@ -17,7 +17,7 @@ import argparse
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 prepare(fast=True)  # what fails does not hang on the last bits
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 prepare(fast=True)  # which transitions a sample has does not hang on the last bits
 

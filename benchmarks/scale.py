@@ -1,4 +1,4 @@
-"""What every stage takes for 100 to 30,000 experts: the measurements behind `quorum_rl.cost`.
+"""What every stage takes for 100 to 30,000 experts: the measurements of docs/scale.md.
 
     python benchmarks/scale.py --out results/scale/h200.json --commit $(git rev-parse HEAD)
     python benchmarks/scale.py --sizes cpu --out results/scale/cpu.json --limit 300
@@ -7,10 +7,9 @@
 Each part (training experts, asking them, private steps) runs in a process of its own, as a device
 tells its peak of memory only since the process began, and sizes rise within a part for the same
 reason. Networks have random weights and the logs nothing but zeros: time does not depend on either.
-A row says what was measured in the words of `quorum_rl.cost.Size`, so that the model can be asked
-for the very same. On a CPU the processor's seconds stand beside those of the clock, as other work
-may take some of the latter. Compiling is not timed. About two and a half minutes on an H200;
-`--limit` is the seconds after which a part begins nothing new.
+A row says how large the run was. On a CPU the processor's seconds stand beside those of the clock,
+as other work may take some of the latter. Compiling is not timed. About two and a half minutes on
+an H200; `--limit` is the seconds after which a part begins nothing new.
 """
 
 import argparse
@@ -32,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 
 WIDTH, ACTIONS, HORIZON, TRAJECTORIES = 4, 2, 200, 20
 HIDDEN: Final = (512, 256, 64)
@@ -127,7 +126,7 @@ def memory() -> Row:
 
 
 def size_of(sizes: Sizes, experts: int, **more: Any) -> Row:
-    """A size in the words of the cost model."""
+    """How large a measured run is."""
     usual = {
         "experts": experts,
         "trajectories": TRAJECTORIES,
@@ -145,7 +144,12 @@ def train_experts(sizes: Sizes, notes: Notes) -> None:
     from quorum_rl.envs import get_world
     from quorum_rl.experts.ppo.plan import Plan
     from quorum_rl.experts.ppo.presets import preset
-    from quorum_rl.experts.ppo.training import Progress, Standing, Stopped, train_population
+    from quorum_rl.experts.ppo.training import (
+        PopulationProgress,
+        Stopped,
+        WaveState,
+        train_population,
+    )
 
     world = get_world("CartPole")
     recipe = replace(preset(world, "paper").recipe, hidden=sizes.hidden)
@@ -161,7 +165,7 @@ def train_experts(sizes: Sizes, notes: Notes) -> None:
         plan = Plan(settings, agents // settings, 1, per_agent, judging_episodes=1)
         marks: list[tuple[Took, int]] = []
 
-        def report(_: Progress, standing: Standing) -> bool:
+        def report(_: PopulationProgress, standing: WaveState) -> bool:
             jax.block_until_ready(standing.agents)
             marks.append((Took.since(before[-1]), standing.iteration))  # noqa: B023
             before.append(Took.now())  # noqa: B023

@@ -24,14 +24,14 @@ AGENTS, HIDDEN, WIDTH = 512, (64, 64), 4
 
 def of_training() -> int:
     """Bytes that an iteration of PPO needs on a device."""
-    from quorum_rl.devices import padded, placed
+    from quorum_rl.distributed import padded, placed
     from quorum_rl.envs import get_world
     from quorum_rl.experts.ppo import training
-    from quorum_rl.experts.ppo.agent import Recipe
+    from quorum_rl.experts.ppo.agent import PpoRecipe
     from quorum_rl.experts.ppo.plan import Plan, tunings
 
     world = get_world("CartPole")
-    recipe = Recipe(hidden=HIDDEN, copies=4, roll_out_steps=64, slice_size=64)
+    recipe = PpoRecipe(hidden=HIDDEN, copies=4, roll_out_steps=64, slice_size=64)
     wave = placed(padded(tunings(world, Plan(AGENTS, 1, 1, 1), recipe), AGENTS))
     key = jax.random.key(0)
     agents = training._new_agents(world, recipe)(wave, key)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 
 prepare(fast=True)  # which numbers are better does not hang on the last bits
 

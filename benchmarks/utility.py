@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from quorum_rl.devices import prepare, this_machine
+from quorum_rl.distributed import prepare, this_machine
 
 prepare()
 

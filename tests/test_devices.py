@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.devices import mesh, over_experts, padded, placed
+from quorum_rl.distributed import mesh, over_experts, padded, placed
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ made = {
 
 ALL_CORES = """
 import os
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 prepare()
 import jax
 assert len(jax.devices()) == len(os.sched_getaffinity(0)), jax.devices()
@@ -86,7 +86,7 @@ prepare()  # too late to change anything, and no error
 
 FAST = """
 import os
-from quorum_rl.devices import prepare
+from quorum_rl.distributed import prepare
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
 prepare(fast=True)
 assert os.environ["XLA_FLAGS"] == "--xla_force_host_platform_device_count=1"

@@ -321,7 +321,7 @@ def test_kernels_are_raced_for_the_training_of_experts_alone(
 ) -> None:
     """Who is asked must round as those did who acted, maybe in another process."""
     raced = []
-    monkeypatch.setattr("quorum_rl.devices.prepare", lambda *, fast=False: raced.append(fast))
+    monkeypatch.setattr("quorum_rl.distributed.prepare", lambda *, fast=False: raced.append(fast))
     paper = Paper("Nowhere", stage=stage, folder=tmp_path, results=tmp_path)
     with pytest.raises(QuorumError, match="Nowhere"):
         paper.run()

@@ -4,12 +4,20 @@ import jax
 import numpy as np
 import pytest
 
+from quorum_rl.distributed import (
+    ADDRESS,
+    COUNT,
+    NUMBER,
+    all_say,
+    broadcast,
+    is_single_process,
+    join,
+)
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan
 from quorum_rl.experts.ppo.presets import agents_per_wave
-from quorum_rl.processes import ADDRESS, COUNT, NUMBER, all_say, alone, as_the_first_has, join
 
 
 @pytest.mark.parametrize("name", [COUNT, NUMBER])
@@ -29,16 +37,16 @@ def test_without_an_address_a_process_is_alone_and_agrees_with_itself(
 ) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
     join()
-    assert alone()
+    assert is_single_process()
     assert all_say("anything")
-    assert as_the_first_has({"a": np.array(3)})["a"] == 3
+    assert broadcast({"a": np.array(3)})["a"] == 3
 
 
 def test_waves_are_of_the_share_of_a_process_on_its_own_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One of four has a quarter of the agents, and a wave is at most those."""
-    plan, recipe = Plan(400, 1, 1, 1), Recipe(hidden=(4,), copies=1, slice_size=128)
+    plan, recipe = Plan(400, 1, 1, 1), PpoRecipe(hidden=(4,), copies=1, slice_size=128)
     assert agents_per_wave(CartPole(), plan, recipe) == 400
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     monkeypatch.setattr(jax, "process_index", lambda: 2)

@@ -1,15 +1,12 @@
-"""What the page on scale says of measurements is what the result files and the model say."""
+"""What the page on scale says of measurements is what the result files say."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from docs_pages import Page
 
 RESULTS = Path(__file__).parent.parent / "results" / "scale"
-FACTOR = 2.0  # a prediction is nowhere further off
-MEMORY = 1.3
 
 
 @pytest.fixture(scope="module", name="page")
@@ -19,31 +16,7 @@ def _page() -> Page:
 
 def test_no_number_of_the_tables_was_typed_by_hand(page: Page) -> None:
     assert page.rendered(page.text) == page.text
-    assert page.rendered(page.text.replace("| 512 |", "| 513 |")) == page.text
-
-
-def measurements(name: str) -> list[dict[str, Any]]:
-    from fit_scale import rows_of
-
-    return rows_of(json.loads((RESULTS / name).read_text()))
-
-
-@pytest.mark.usefixtures("page")  # which finds the script
-@pytest.mark.parametrize(("name", "machine"), [("h200.json", "h200"), ("cpu.json", "cpu-core")])
-def test_predictions_are_within_a_factor_of_what_was_measured(name: str, machine: str) -> None:
-    from make_scale import held, prediction
-
-    rows = measurements(name)
-    assert {row["stage"] for row in rows} >= {"experts", "collect", "count", "private steps"}
-    for row in rows:
-        found = prediction(row, machine)
-        assert 1 / FACTOR < found.seconds / row["seconds"] < FACTOR, (row, found)
-        assert not found.guessed
-        # Small ones have programs and blocks in memory beside what the formulas count, and where
-        # there were several waves the one before was not let go yet (the page says so).
-        bytes_held = held(row) if "bytes_peak" in row and row.get("of_waves", 1) == 1 else None
-        if bytes_held and bytes_held > 2**30:
-            assert 1 / MEMORY < found.device_bytes / bytes_held < MEMORY, (row, found)
+    assert page.rendered(page.text.replace("131.57 MiB", "131.58 MiB")) == page.text
 
 
 def test_the_h200_was_measured_from_a_hundred_to_thirty_thousand_experts() -> None:

@@ -11,8 +11,8 @@ from quorum_rl.audit import quick
 from quorum_rl.audit.bounds import LowerBound, lower_bound
 from quorum_rl.audit.drawing import draw_curves, draw_findings
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
+from quorum_rl.audit.from_run_folder import learner_written
 from quorum_rl.audit.membership import Roc
-from quorum_rl.audit.own_run import learner_written
 from quorum_rl.audit.planted import BUGS
 from quorum_rl.audit.quick import Sizes
 from quorum_rl.cli import main

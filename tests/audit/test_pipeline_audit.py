@@ -12,7 +12,7 @@ from enumeration import iteration_distribution
 from scipy.stats import norm
 from trees import along, always, chain, experts
 
-from quorum_rl.audit.own_run import case_of_run
+from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.audit.pipeline import (
     PipelineCase,
     audit_pipeline,

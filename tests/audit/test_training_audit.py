@@ -11,6 +11,7 @@ import optax
 import pytest
 from scipy.stats import kstest
 
+from quorum_rl.audit.adversary import Looking, contributed, watched
 from quorum_rl.audit.finding import GAUSSIAN, ITERATES, REST
 from quorum_rl.audit.last_bits import audit_last_bits, trailing_zeros
 from quorum_rl.audit.planted import BUGS, Bug, planted
@@ -33,7 +34,6 @@ from quorum_rl.audit.trainings import (
     training_data,
     training_transitions,
 )
-from quorum_rl.audit.watching import Looking, contributed, watched
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.driver import runs_of, steps_of
 from quorum_rl.learners import Bc

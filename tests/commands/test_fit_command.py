@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quorum_rl.audit.own_run import case_of_run
+from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import command_of, main
 from quorum_rl.commands import fit as commands

@@ -186,18 +186,3 @@ def test_planning_touches_no_device() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_cost_of_a_run_is_told_to_people_and_machines_alike(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = (*CARTPOLE, "--iterations", "25", "--cost", "--machine", "h200", "--devices", "4")
-    stages = planned(capsys, *words)["cost"]
-    names = [stage["stage"] for stage in stages]
-    assert names == ["experts", "networks", "collect", "count", "private steps"]
-    main(["plan", *words])
-    told = capsys.readouterr().out
-    assert "4 × h200" in told
-    assert f"{stages[0]['seconds']:,.0f} s" in told
-    assert "(a guess)" in told
-    assert "cost" not in planned(capsys, *CARTPOLE, "--iterations", "25")

@@ -15,8 +15,8 @@ from gymnasium_check import faultless
 
 from quorum_rl.envs import get_world, gymnasium_bridge, with_params, world_names
 from quorum_rl.envs.gymnasium_bridge import WorldEnv, episode_key
+from quorum_rl.envs.gymnasium_worlds import GYMNASIUM_WORLDS, register_worlds
 from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_worlds import GYMNASIUM_WORLDS, register_worlds
 
 NAMES = tuple(GYMNASIUM_WORLDS)
 CARTPOLE = "quorum/CartPole-v0"
@@ -54,12 +54,12 @@ def test_registering_again_changes_nothing() -> None:
 def test_importing_the_names_registers_the_worlds_and_leaves_jax_alone() -> None:
     program = (
         "import sys, gymnasium\n"
-        "import quorum_rl.gymnasium_worlds\n"
+        "import quorum_rl.envs.gymnasium_worlds\n"
         f"gymnasium.spec({CARTPOLE!r})\n"
         "assert 'jax' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert gymnasium.make(f"quorum_rl.gymnasium_worlds:{CARTPOLE}").unwrapped.render() is None
+    assert gymnasium.make(f"quorum_rl.envs.gymnasium_worlds:{CARTPOLE}").unwrapped.render() is None
 
 
 @pytest.mark.parametrize(

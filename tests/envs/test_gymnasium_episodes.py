@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from quorum_rl.envs.gymnasium_bridge import play_episodes
+from quorum_rl.envs.gymnasium_copies import Observations
 from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_copies import Observations
 
 
 def alternating(observations: Observations, rng: np.random.Generator) -> np.ndarray:

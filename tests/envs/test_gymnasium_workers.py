@@ -13,9 +13,9 @@ import pytest
 from gymnasium import spaces
 
 from quorum_rl.envs.gymnasium_bridge import play, play_episodes
+from quorum_rl.envs.gymnasium_copies import EnvParams, Observations
+from quorum_rl.envs.gymnasium_workers import open_copies
 from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_copies import EnvParams, Observations
-from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.types import Episode
 
 SEEDS = [11, 12, 2**63 + 13, 14, 15, 16, 17, 18, 19]

@@ -10,7 +10,7 @@ import pytest
 from quorum_rl.envs import AnyWorld, get_world, uniform_policy, with_params, world_names
 from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.reference import (
-    Network,
+    ReferenceNetwork,
     episode_returns,
     network_from_json,
     network_to_json,
@@ -128,7 +128,7 @@ def test_preferences_are_those_of_plain_numpy() -> None:
     centre, scale, seen = rng.normal(size=3), rng.uniform(1, 2, size=3), rng.normal(size=3)
     w1, b1, w2, b2 = (rng.normal(size=shape) for shape in ((3, 5), 5, (5, 2), 2))
     expected = np.tanh((seen - centre) / scale @ w1 + b1) @ w2 + b2
-    network = Network(
+    network = ReferenceNetwork(
         jnp.asarray(centre), jnp.asarray(scale),
         weights=(jnp.asarray(w1), jnp.asarray(w2)), biases=(jnp.asarray(b1), jnp.asarray(b2)),
     )  # fmt: skip

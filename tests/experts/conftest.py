@@ -11,7 +11,7 @@ import pytest
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.experts.networks import Layer, Network
 from quorum_rl.experts.population import Population
-from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan
 from quorum_rl.experts.ppo.training import Judged, train_population
 
@@ -21,19 +21,19 @@ class Trained(NamedTuple):
 
     world: CartPole
     plan: Plan
-    recipe: Recipe
+    recipe: PpoRecipe
     seed: int
     judged: Judged
     chosen: npt.NDArray[np.intp]
 
 
 @pytest.fixture(scope="session")
-def recipe() -> Recipe:
-    return Recipe(hidden=(8,), copies=4, roll_out_steps=16, epochs=4, slice_size=16)
+def recipe() -> PpoRecipe:
+    return PpoRecipe(hidden=(8,), copies=4, roll_out_steps=16, epochs=4, slice_size=16)
 
 
 @pytest.fixture(scope="session")
-def trained(recipe: Recipe) -> Trained:
+def trained(recipe: PpoRecipe) -> Trained:
     """Four agents after 300 iterations each, without an interruption and in one wave."""
     plan = Plan(
         settings=2,

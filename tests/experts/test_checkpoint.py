@@ -11,12 +11,12 @@ import pytest
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import checkpoint
-from quorum_rl.experts.ppo.agent import Recipe
-from quorum_rl.experts.ppo.training import Judged, Standing, shape_of_agents
+from quorum_rl.experts.ppo.agent import PpoRecipe
+from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
 from quorum_rl.experts.storage import write_tensors
 
 
-def standing_tensors(recipe: Recipe) -> dict[str, Any]:
+def standing_tensors(recipe: PpoRecipe) -> dict[str, Any]:
     """A standing of two judged agents and three under way, as it is written."""
     shape = shape_of_agents(CartPole(), recipe, 3)
     agents: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
@@ -54,12 +54,12 @@ NOT_STANDINGS: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 @pytest.mark.parametrize("damage", NOT_STANDINGS)
 def test_a_damaged_standing_is_refused_with_the_reason(
-    recipe: Recipe, tmp_path: Path, damage: str
+    recipe: PpoRecipe, tmp_path: Path, damage: str
 ) -> None:
     changes, about, reason = NOT_STANDINGS[damage]
     path, right = tmp_path / "standing", standing_tensors(recipe)
 
-    def loaded(tensors: dict[str, Any], about: Any) -> Standing:
+    def loaded(tensors: dict[str, Any], about: Any) -> WaveState:
         kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         text = about if isinstance(about, str) else json.dumps(about)
         write_tensors(kept, path, {checkpoint.KEY: text})

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.devices import placed
+from quorum_rl.distributed import placed
 from quorum_rl.envs.cartpole import CartPole
-from quorum_rl.experts.ppo.agent import Agent, Networks, Recipe, Tuning, new_agent
+from quorum_rl.experts.ppo.agent import Agent, Networks, PpoRecipe, Tuning, new_agent
 from quorum_rl.experts.ppo.iteration import (
     Batch,
     Trace,
@@ -36,7 +36,7 @@ def tuning(number: int = 0, rate: float = 1e-3, slices: int = 1, **params: float
 
 
 @pytest.fixture(scope="module")
-def agent(recipe: Recipe) -> Agent:
+def agent(recipe: PpoRecipe) -> Agent:
     """An agent that has seen something: its moments are not the trivial ones."""
     rng = np.random.default_rng(5)
     fresh = new_agent(WORLD, recipe, jax.random.key(0), tuning())
@@ -78,7 +78,7 @@ class Rolled(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def rolled(recipe: Recipe, agent: Agent) -> Rolled:
+def rolled(recipe: PpoRecipe, agent: Agent) -> Rolled:
     act = jax.jit(partial(roll_out, WORLD, recipe))
     after, trace, earned = act(agent, tuning(), jax.random.key(3))
     return Rolled(agent, after, jax.tree.map(np.asarray, trace), earned)
@@ -106,7 +106,7 @@ def test_a_roll_out_goes_on_from_the_true_successor_unless_the_episode_ended(
 
 
 def test_a_roll_out_keeps_discounted_returns_and_counts_finished_episodes(
-    rolled: Rolled, recipe: Recipe
+    rolled: Rolled, recipe: PpoRecipe
 ) -> None:
     total = episodes = 0.0
     for copy in range(COPIES):
@@ -146,7 +146,7 @@ def random_trace(seed: int) -> Trace:
 
 
 def advantages_by_numpy(
-    recipe: Recipe, agent: Agent, trace: Trace, deviation: float, bootstrap_from: Any
+    recipe: PpoRecipe, agent: Agent, trace: Trace, deviation: float, bootstrap_from: Any
 ) -> tuple[Any, Any]:
     """GAE as its definition: Σ (γλ)^l δ_{t+l} over the rest of the episode. And the values."""
     value = network_by_numpy(agent.networks.critic, trace.observation)[..., 0]
@@ -168,7 +168,7 @@ def advantages_by_numpy(
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_advantages_are_gae_with_a_bootstrap_from_the_true_last_observation(
-    recipe: Recipe, agent: Agent, seed: int
+    recipe: PpoRecipe, agent: Agent, seed: int
 ) -> None:
     trace = random_trace(seed)
     after, batch = estimate_advantages(recipe, agent, trace)
@@ -188,7 +188,7 @@ def test_advantages_are_gae_with_a_bootstrap_from_the_true_last_observation(
     assert np.abs(faulty - advantage).max() > 0.1
 
 
-def test_judging_adds_the_raw_observations_to_the_moments(recipe: Recipe, agent: Agent) -> None:
+def test_judging_adds_the_raw_observations_to_the_moments(recipe: PpoRecipe, agent: Agent) -> None:
     trace = random_trace(3)
     after, batch = estimate_advantages(recipe, agent, trace)
     mean, deviation = np.asarray(agent.seen.mean), np.sqrt(agent.seen.variance)
@@ -218,7 +218,7 @@ def random_batch(size: int, seed: int) -> Batch:
     )
 
 
-def loss_by_numpy(networks: Any, recipe: Recipe, batch: Batch) -> float:
+def loss_by_numpy(networks: Any, recipe: PpoRecipe, batch: Batch) -> float:
     batch = Batch(*map(np.asarray, batch))  # type: ignore[arg-type]
     total = 0.0
     for row in range(len(batch.action)):
@@ -235,7 +235,7 @@ def loss_by_numpy(networks: Any, recipe: Recipe, batch: Batch) -> float:
     return total / len(batch.action)
 
 
-def slopes_by_numpy(networks: Networks, recipe: Recipe, batch: Batch) -> list[Any]:
+def slopes_by_numpy(networks: Networks, recipe: PpoRecipe, batch: Batch) -> list[Any]:
     """Central differences in double precision, one weight after the other."""
     leaves, structure = jax.tree.flatten(networks)
     weights = [np.array(leaf, np.float64) for leaf in leaves]
@@ -253,7 +253,9 @@ def slopes_by_numpy(networks: Networks, recipe: Recipe, batch: Batch) -> list[An
     return slopes
 
 
-def test_the_loss_and_its_gradient_are_those_of_a_plain_one(recipe: Recipe, agent: Agent) -> None:
+def test_the_loss_and_its_gradient_are_those_of_a_plain_one(
+    recipe: PpoRecipe, agent: Agent
+) -> None:
     batch = random_batch(12, 0)
     value, gradient = jax.value_and_grad(loss)(agent.networks, recipe, batch)
     assert float(value) == pytest.approx(loss_by_numpy(agent.networks, recipe, batch), abs=1e-5)
@@ -277,7 +279,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_plain_one(recipe: Recipe, agen
 def test_the_objective_is_clipped_only_where_it_would_reward_going_further(
     agent: Agent, ratio: float, advantage: float, gain: float, moves: bool
 ) -> None:
-    recipe = Recipe(hidden=(8,), clip=0.2, entropy_weight=0.0, value_weight=0.0)
+    recipe = PpoRecipe(hidden=(8,), clip=0.2, entropy_weight=0.0, value_weight=0.0)
     networks = jax.tree.map(jnp.zeros_like, agent.networks)  # each action has probability 1/2
     batch = Batch(
         observation=jnp.zeros((1, 4)),
@@ -322,7 +324,7 @@ class AdamByNumPy:
 @pytest.mark.parametrize("size", [0.01, 10.0], ids=["short gradients", "clipped gradients"])
 @pytest.mark.parametrize("slices", [1, 3])
 def test_gathered_slices_make_one_step_of_adam_with_their_mean(
-    recipe: Recipe, agent: Agent, size: float, slices: int
+    recipe: PpoRecipe, agent: Agent, size: float, slices: int
 ) -> None:
     rng = np.random.default_rng(slices)
     networks, optimiser, own = agent.networks, agent.optimiser, tuning(slices=slices)
@@ -353,7 +355,7 @@ def test_gathered_slices_make_one_step_of_adam_with_their_mean(
 
 
 def test_an_epoch_gathered_whole_is_one_annealed_step_with_the_full_gradient(agent: Agent) -> None:
-    recipe = Recipe(hidden=(8,), copies=4, roll_out_steps=16, slice_size=16, epochs=1)
+    recipe = PpoRecipe(hidden=(8,), copies=4, roll_out_steps=16, slice_size=16, epochs=1)
     batch = random_batch(recipe.steps_per_iteration, 1)
     third_of_four = agent._replace(iteration=jnp.int32(2))
     own = tuning(rate=0.01, slices=recipe.slices)
@@ -373,7 +375,7 @@ def test_an_epoch_gathered_whole_is_one_annealed_step_with_the_full_gradient(age
 
 
 def test_agents_with_different_tunings_learn_as_they_would_among_copies_of_themselves(
-    recipe: Recipe,
+    recipe: PpoRecipe,
 ) -> None:
     different = [
         tuning(0, rate=1e-3, slices=1, gravity=9.0),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan, chosen_agents, tunings
 
 WORLD = CartPole()
@@ -80,13 +80,13 @@ def test_a_plan_that_cannot_be_is_refused(plan: tuple[int, ...], message: str) -
         Plan(*plan)  # type: ignore[arg-type]
 
 
-def test_more_settings_than_the_world_has_are_refused(recipe: Recipe) -> None:
+def test_more_settings_than_the_world_has_are_refused(recipe: PpoRecipe) -> None:
     with pytest.raises(QuorumError, match="CartPole has 1000 settings, not 1001"):
         tunings(WORLD, Plan(1001, 1, 1, total_steps=1), recipe)
 
 
 def test_all_settings_of_a_world_come_in_their_order_each_with_its_candidates(
-    recipe: Recipe,
+    recipe: PpoRecipe,
 ) -> None:
     made = tunings(WORLD, Plan(1000, 2, 1000, total_steps=1), recipe)
     axes = np.linspace(8.75, 11, 10), np.linspace(9, 11.25, 10), np.linspace(0.8, 1.25, 10)
@@ -98,7 +98,7 @@ def test_all_settings_of_a_world_come_in_their_order_each_with_its_candidates(
 
 @pytest.mark.parametrize("count", [1, 2, 3, 150, 501, 667, 999])
 def test_fewer_settings_are_different_ones_spread_from_end_to_end(count: int) -> None:
-    recipe = Recipe(copies=2, roll_out_steps=4, slice_size=2)
+    recipe = PpoRecipe(copies=2, roll_out_steps=4, slice_size=2)
     params = tunings(WORLD, Plan(count, 1, 1, total_steps=1), recipe).params
     rows = np.stack([params.gravity, params.force, params.cart_mass], axis=1)
     assert len(np.unique(rows, axis=0)) == count
@@ -106,7 +106,9 @@ def test_fewer_settings_are_different_ones_spread_from_end_to_end(count: int) ->
         np.testing.assert_allclose(rows[[0, -1]], [[8.75, 9, 0.8], [11, 11.25, 1.25]], rtol=1e-6)
 
 
-def test_three_candidates_differ_in_learning_rate_and_six_in_batch_size_too(recipe: Recipe) -> None:
+def test_three_candidates_differ_in_learning_rate_and_six_in_batch_size_too(
+    recipe: PpoRecipe,
+) -> None:
     plan = Plan(2, 6, 1, total_steps=1, learning_rates=(0.1, 0.3, 0.2), batch_slices=(1, 4))
     made = tunings(WORLD, plan, recipe)
     pairs = list(zip(made.learning_rate.tolist(), made.slices_per_update.tolist(), strict=True))
@@ -114,7 +116,7 @@ def test_three_candidates_differ_in_learning_rate_and_six_in_batch_size_too(reci
     assert pairs == [(rate, slices) for slices in (1, 4) for rate in rates] * 2
 
 
-def test_batches_that_would_leave_slices_over_are_refused(recipe: Recipe) -> None:
+def test_batches_that_would_leave_slices_over_are_refused(recipe: PpoRecipe) -> None:
     assert recipe.slices == 4
     for batches, message in [
         ((1, 3), "batch of 3"),
@@ -127,12 +129,12 @@ def test_batches_that_would_leave_slices_over_are_refused(recipe: Recipe) -> Non
 
 
 def test_batches_that_no_candidate_uses_do_not_matter() -> None:
-    one_slice = Recipe(copies=2, roll_out_steps=4, slice_size=8)
+    one_slice = PpoRecipe(copies=2, roll_out_steps=4, slice_size=8)
     made = tunings(WORLD, Plan(1, 3, 1, total_steps=1, batch_slices=(1, 2)), one_slice)
     assert made.slices_per_update.tolist() == [1, 1, 1]
 
 
-def test_iterations_are_rounded_up_to_reach_the_total(recipe: Recipe) -> None:
+def test_iterations_are_rounded_up_to_reach_the_total(recipe: PpoRecipe) -> None:
     per_iteration = recipe.steps_per_iteration
     for total, expected in [(1, 1), (per_iteration, 1), (per_iteration + 1, 2)]:
         assert Plan(1, 1, 1, total_steps=total).iterations(recipe) == expected
@@ -140,4 +142,4 @@ def test_iterations_are_rounded_up_to_reach_the_total(recipe: Recipe) -> None:
 
 def test_a_slice_that_does_not_divide_an_iteration_is_refused() -> None:
     with pytest.raises(QuorumError, match="slice_size 7 does not divide the 64 steps"):
-        Recipe(copies=4, roll_out_steps=16, slice_size=7)
+        PpoRecipe(copies=4, roll_out_steps=16, slice_size=7)

@@ -16,9 +16,15 @@ import pytest
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import training
-from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
-from quorum_rl.experts.ppo.training import Judged, Progress, Standing, Stopped, train_population
+from quorum_rl.experts.ppo.training import (
+    Judged,
+    PopulationProgress,
+    Stopped,
+    WaveState,
+    train_population,
+)
 
 CONFIGURATION: dict[str, Any] = {"world": "CartPole", "hidden": (8,), "seed": 1}
 
@@ -35,11 +41,11 @@ def again(trained: Any, **how: Any) -> Judged:
     return judged
 
 
-def stopped_after(calls: int, trained: Any, **how: Any) -> Standing:
+def stopped_after(calls: int, trained: Any, **how: Any) -> WaveState:
     """Where training stands when the report asks to stop at its call of that number."""
     counted = 0
 
-    def report(progress: Progress, standing: Standing) -> bool:
+    def report(progress: PopulationProgress, standing: WaveState) -> bool:
         nonlocal counted
         del progress, standing
         counted += 1
@@ -72,7 +78,7 @@ def test_the_length_of_chunks_changes_no_bit(trained: Any, iterations_per_chunk:
 
 
 def test_progress_counts_every_step_and_reports_returns(trained: Any) -> None:
-    seen: list[Progress] = []
+    seen: list[PopulationProgress] = []
     again(trained, iterations_per_chunk=100, report=lambda progress, _: seen.append(progress))
     total = trained.plan.agents * trained.plan.total_steps
     assert [one.steps for one in seen] == [total // 3, 2 * total // 3, total]
@@ -118,7 +124,7 @@ def test_a_wave_has_left_the_devices_when_the_next_one_is_made(
 ) -> None:
     shown, alive = [], []
 
-    def report(_: Progress, standing: Standing) -> bool:
+    def report(_: PopulationProgress, standing: WaveState) -> bool:
         assert standing.agents is not None
         shown.append(weakref.ref(standing.agents.networks.actor[0].weight))
         return False
@@ -180,7 +186,7 @@ def test_a_standing_of_another_configuration_is_refused_by_what_differs(
     trained: Any, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "standing.safetensors"
-    save_standing(Standing(trained.judged, None, 0, 0), path, CONFIGURATION)
+    save_standing(WaveState(trained.judged, None, 0, 0), path, CONFIGURATION)
     with pytest.raises(QuorumError, match=message):
         load_standing(path, trained.world, trained.recipe, {**CONFIGURATION, **changed})
 
@@ -196,7 +202,7 @@ def test_a_file_that_is_no_standing_is_refused(trained: Any, tmp_path: Path) -> 
         load_standing(tmp_path / "none", trained.world, trained.recipe, CONFIGURATION)
 
 
-def test_experts_see_raw_observations(trained: Any, recipe: Recipe) -> None:
+def test_experts_see_raw_observations(trained: Any, recipe: PpoRecipe) -> None:
     """The saved policy alone, run by NumPy on raw observations of Gymnasium, balances as judged."""
     import gymnasium
 

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from quorum_rl.fit.curve import MOST_TRANSITIONS, LossCurve
 from quorum_rl.learners import Bc
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 from quorum_rl.training.recipe import Recipe
 from quorum_rl.types import Released, Transition
 
@@ -34,13 +34,13 @@ def released(count: int) -> Released:
     return Released(seen, np.array([0, count]), 3, 2, horizon=count)
 
 
-def standing(seed: int) -> Standing:
+def standing(seed: int) -> TrainState:
     """One run, whose average is what counts."""
     params, average = (
         jax.tree.map(lambda leaf: leaf[None], LEARNER.init(jax.random.key(one), 3, 2))
         for one in (seed, seed + 1)
     )
-    return Standing(params, {}, ({}, {}), average, jnp.zeros(1, jnp.int32))
+    return TrainState(params, {}, ({}, {}), average, jnp.zeros(1, jnp.int32))
 
 
 def lines(path: Path) -> list[dict[str, float]]:

@@ -28,8 +28,8 @@ from quorum_rl.release.counting import (
     PrefixCounts,
     fixed_point_factors,
 )
-from quorum_rl.release.drawing import draw_as_published
 from quorum_rl.release.mechanism import Integers
+from quorum_rl.release.sampling import draw_as_published
 
 EVENT = ReleaseEvent(
     mode="tight",

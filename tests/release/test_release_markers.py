@@ -12,7 +12,7 @@ from quorum_rl.budget import Ledger, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.privacy.planner import ReleasePlan
-from quorum_rl.release import marker, release
+from quorum_rl.release import release, used_markers
 
 DP_SGD = replace(SETTINGS, method="dp-sgd")
 
@@ -37,7 +37,7 @@ def test_of_two_who_find_no_marker_at_the_same_moment_only_one_releases(
     filed: Scene, plan: ReleasePlan, ledger: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have looked before either has written."""
-    monkeypatch.setattr(marker, "_used", lambda *_: False)
+    monkeypatch.setattr(used_markers, "_used", lambda *_: False)
     one, other = ledger("one"), ledger("other")
     with Ledger.open(one) as first:
         release(*filed, plan, first, accepted=EVERYTHING)

@@ -10,7 +10,7 @@ from numbered_logs import EVERYTHING, HORIZON, Scene, scene, seeded
 from tree_logs import table_experts
 
 from quorum_rl.budget import Ledger, read_ledger
-from quorum_rl.devices import this_machine
+from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, from_episodes, open_demonstrations, save_demonstrations

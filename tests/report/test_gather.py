@@ -15,7 +15,7 @@ from scipy import stats
 from quorum_rl.budget import Certificate, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import total_epsilon
-from quorum_rl.report.facts import Guarantee, Missing, Report
+from quorum_rl.report.facts import Guarantee, Missing, RunReport
 from quorum_rl.report.gather import gather
 
 OPTIONAL = {
@@ -28,24 +28,24 @@ OPTIONAL = {
 
 
 @pytest.fixture(scope="module")
-def whole(written_run: Path) -> Report:
+def whole(written_run: Path) -> RunReport:
     return gather(written_run)
 
 
-def test_a_complete_run_has_every_part(whole: Report) -> None:
+def test_a_complete_run_has_every_part(whole: RunReport) -> None:
     assert whole.name == "cartpole"
     for part in (whole.guarantee, whole.spending, *(getattr(whole, p) for p in OPTIONAL.values())):
         assert not isinstance(part, Missing)
 
 
-def test_the_counts_are_the_declared_ones(whole: Report) -> None:
+def test_the_counts_are_the_declared_ones(whole: RunReport) -> None:
     assert whole.learned.minimum_experts == 2999
     assert whole.learned.horizon == 200
     assert not isinstance(whole.prefixes, Missing)
     assert (whole.prefixes.iterations, whole.prefixes.prefixes) == (25, 21)
 
 
-def test_the_stages_cost_more_added_up_than_together(whole: Report) -> None:
+def test_the_stages_cost_more_added_up_than_together(whole: RunReport) -> None:
     assert not isinstance(whole.spending, Missing)
     alone = [total_epsilon([event], DELTA) for event in (RELEASE, TRAINING)]
     assert [stage.epsilon for stage in whole.spending.stages] == pytest.approx(alone)
@@ -55,7 +55,7 @@ def test_the_stages_cost_more_added_up_than_together(whole: Report) -> None:
     assert whole.spending.unspent == pytest.approx(5.0 - whole.spending.together)
 
 
-def test_marks_and_open_assumptions_stand_at_the_top(whole: Report) -> None:
+def test_marks_and_open_assumptions_stand_at_the_top(whole: RunReport) -> None:
     titles = [notice.title for notice in whole.notices]
     assert "Research ledger" in titles
     assert "Reproducible noise" in titles
@@ -163,7 +163,7 @@ def test_without_certificate_and_ledger_nothing_is_guaranteed(tmp_path: Path) ->
 
 
 def test_only_a_page_without_comparison_and_diagnostics_is_covered(
-    whole: Report, run_folder: Path
+    whole: RunReport, run_folder: Path
 ) -> None:
     assert not whole.covered
     (run_folder / "comparison.json").unlink()
@@ -197,14 +197,14 @@ def test_worlds_that_are_not_ours_are_not_played(written_run: Path, run_folder: 
     assert "Desk" in episode.why
 
 
-def claim(whole: Report, epsilon: float, delta: float) -> Guarantee:
+def claim(whole: RunReport, epsilon: float, delta: float) -> Guarantee:
     assert isinstance(whole.guarantee, Guarantee)
     made: Certificate = replace(whole.guarantee.certificate, epsilon=epsilon, delta=delta)
     return Guarantee(made, "")
 
 
 def test_guessing_bounds_hold_for_a_gaussian_and_are_tight_for_the_worst_pair(
-    whole: Report,
+    whole: RunReport,
 ) -> None:
     """The worst pair of all: with δ the answer is given away, else it is right with e^ε/(1+e^ε)."""
     for epsilon, delta in ((0.1, 0.0), (1.0, 1e-3), (5.0, 0.05)):
@@ -226,5 +226,5 @@ def test_guessing_bounds_hold_for_a_gaussian_and_are_tight_for_the_worst_pair(
     assert stats.norm.sf(stats.norm.isf(0.01) - 1) <= found.recognised_at(0.01)
 
 
-def test_an_absurd_epsilon_is_shown_as_no_protection(whole: Report) -> None:
+def test_an_absurd_epsilon_is_shown_as_no_protection(whole: RunReport) -> None:
     assert claim(whole, 1e6, 0.0).best_accuracy == pytest.approx(1.0)

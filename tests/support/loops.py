@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.learners import Cql
-from quorum_rl.training.coming import PrivateData, Standing
+from quorum_rl.training.coming import PrivateData, TrainState
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
@@ -59,9 +59,9 @@ def trained(
     plain: Transition | None,
     *,
     chunk: int = CHUNK,
-    after_chunk: Callable[[Standing, int], bool | None] | None = None,
-    start: Standing | None = None,
-) -> Standing:
+    after_chunk: Callable[[TrainState, int], bool | None] | None = None,
+    start: TrainState | None = None,
+) -> TrainState:
     """The runs from `start`, or their first step, to the last of the schedule."""
     together = stacked(runs)
     return train(
@@ -76,9 +76,9 @@ def trained(
     )
 
 
-def kept(standing: Standing) -> Standing:
+def kept(standing: TrainState) -> TrainState:
     """A copy in NumPy, which no later step takes over."""
-    copy: Standing = jax.tree.map(np.array, standing)
+    copy: TrainState = jax.tree.map(np.array, standing)
     return copy
 
 

@@ -81,13 +81,13 @@ def population() -> dict[str, Any]:
     """Agents after two iterations, what fixed experts do, and what the devices hold of either."""
     from quorum_rl.envs.cartpole import CartPole
     from quorum_rl.experts.population import PlacedNetworks
-    from quorum_rl.experts.ppo.agent import Recipe
+    from quorum_rl.experts.ppo.agent import PpoRecipe
     from quorum_rl.experts.ppo.plan import Plan
     from quorum_rl.experts.ppo.training import train_population
     from quorum_rl.logs import collect
 
     world = CartPole()
-    recipe = Recipe(hidden=(4,), copies=2, roll_out_steps=8, epochs=1, slice_size=8)
+    recipe = PpoRecipe(hidden=(4,), copies=2, roll_out_steps=8, epochs=1, slice_size=8)
     plan = Plan(settings=3, candidates=3, experts=3, total_steps=32, judging_episodes=1)
     agents: list[Any] = []
 
@@ -139,7 +139,7 @@ def released(helps: bool) -> dict[str, Any]:
     from quorum_rl.budget.entropy import SeededEntropy
     from quorum_rl.experts import LoggedExperts
     from quorum_rl.privacy.events import ReleaseEvent
-    from quorum_rl.release.helping import counted_by_all, help_release
+    from quorum_rl.release.distributed import counted_by_all, help_release
     from quorum_rl.release.mechanism import released_lengths
     from quorum_rl.release.noise import Noise
 

@@ -31,7 +31,7 @@ from loops import (
 )
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 from quorum_rl.training.contributions import Local, mean_gradient
 from quorum_rl.training.expert_data import ExpertData, plain_batch
 from quorum_rl.training.keys import keys_of, step_key
@@ -146,7 +146,7 @@ def test_averaging_of_one_is_the_plain_mean_of_the_parameters_after_the_step_it_
     """Where it begins at the end or beyond, that of the last parameters alone."""
     seen: list[Any] = []
 
-    def after_chunk(standing: Standing, _: int) -> None:
+    def after_chunk(standing: TrainState, _: int) -> None:
         seen.append(kept(standing).params)
 
     run = run_of(0, average_from=float(average_from))
@@ -263,9 +263,9 @@ def test_a_resumed_run_ends_in_the_same_bits_however_often_it_is_resumed(
     stop: int, schedule: Schedule, various: list[Run], data: ExpertData, plain: Transition
 ) -> None:
     """Also where the first of the runs has nothing left to do: the others repeat no step."""
-    saved: list[Standing] = []
+    saved: list[TrainState] = []
 
-    def after_chunk(standing: Standing, done: int) -> None:
+    def after_chunk(standing: TrainState, done: int) -> None:
         if done == stop:
             saved.append(kept(standing))
 
@@ -285,7 +285,7 @@ def test_chunks_of_private_steps_change_no_bit_and_chunks_of_experts_next_to_not
     if local:
         step = replace(step, contribution=Local(steps=2, batch_size=3, rate=0.1))
 
-    def ended(step: PrivateStep, chunk: int) -> Standing:
+    def ended(step: PrivateStep, chunk: int) -> TrainState:
         recipe = recipe_of(private_shape=step.shape, optimiser="sgd")
         return trained(recipe, [run_of(0, step)], private, data, None, chunk=chunk)
 

@@ -7,8 +7,8 @@ from quorum_rl.audit.bounds import (
     one_run_lower_bound,
 )
 from quorum_rl.audit.finding import Finding
+from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.audit.membership import Attack, membership_game
-from quorum_rl.audit.own_run import case_of_run
 from quorum_rl.audit.pipeline import PipelineCase, audit_pipeline
 from quorum_rl.audit.planted import BUGS, planted
 from quorum_rl.audit.releases import ReleaseCase, audit_release

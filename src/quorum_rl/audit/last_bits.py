@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.audit.adversary import contributed
 from quorum_rl.audit.bounds import Floats, lower_bound
 from quorum_rl.audit.chain import FAR
 from quorum_rl.audit.finding import BITS, Finding, found
@@ -27,7 +28,6 @@ from quorum_rl.audit.trainings import (
     public_order,
     same_public,
 )
-from quorum_rl.audit.watching import contributed
 from quorum_rl.fit.driver import fresh, runs_of, steps_of, train_runs
 from quorum_rl.training.expert_data import ExpertData
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from quorum_rl.audit.adversary import Looking, Watched, agreement, watched
 from quorum_rl.audit.bounds import Floats, lower_bound, ratio_scores
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import ACTIONS, ALL, Finding, found
@@ -26,7 +27,6 @@ from quorum_rl.audit.trainings import (
     training_data,
     training_transitions,
 )
-from quorum_rl.audit.watching import Looking, Watched, agreement, watched
 from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
@@ -227,7 +227,7 @@ def fits(
     return Fits(outcomes, seen.likelihood, seen.params)
 
 
-class Part(NamedTuple):
+class ReleaseBatch(NamedTuple):
     """Some runs' releases, for one process."""
 
     chain: Chain
@@ -246,13 +246,13 @@ def _releases(
     """Stage 1 of every run."""
     assert case.plan.release is not None  # asked for only where there is one
     parts = [
-        Part(case.chain, case.plan.release, seeds[first : first + RUNS_AT_ONCE], present)
+        ReleaseBatch(case.chain, case.plan.release, seeds[first : first + RUNS_AT_ONCE], present)
         for first in range(0, len(seeds), RUNS_AT_ONCE)
     ]
     return list(in_a_row.from_iterable(spread(_releases_of, parts, workers, progress)))
 
 
-def _releases_of(part: Part) -> list[Released]:
+def _releases_of(part: ReleaseBatch) -> list[Released]:
     """As a fit calls it, with a fresh log for each."""
     experts, pool_size = part.chain.experts(part.present), part.plan.event.pool_size
     made: list[Released] = []

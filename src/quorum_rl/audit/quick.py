@@ -30,7 +30,7 @@ from quorum_rl.audit.trainings import (
 from quorum_rl.audit.workers import spread
 from quorum_rl.privacy import Event, event_to_json
 
-Part = Literal["release", "training", "one-run", "pipeline"]
+AuditPart = Literal["release", "training", "one-run", "pipeline"]
 
 TRAININGS: Final = (EVERYBODY, SAMPLED, ROUNDS, STEADY, NETWORKS, WIDE)
 """The last one has many parameters, and shows what it shows in few runs."""
@@ -95,7 +95,7 @@ class Sizes:
         )
 
 
-def audited(part: Part, sizes: Sizes, seed: int, workers: int = 1) -> Iterator[Finding]:
+def audited(part: AuditPart, sizes: Sizes, seed: int, workers: int = 1) -> Iterator[Finding]:
     """Everything that is known of one part."""
     if part == "release":
         yield audit_release(LEAVER, sizes.release, seed, workers)
@@ -119,7 +119,7 @@ def _runs(case: TrainingCase, sizes: Sizes) -> int:
     return sizes.wide if case is WIDE else sizes.training
 
 
-def described(part: Part) -> dict[str, Any]:
+def described(part: AuditPart) -> dict[str, Any]:
     """The cases of one part as plain facts: who takes part, and what is charged for."""
     if part == "release":
         return {one.name: _facts(one.chain, [one.event]) for one in (LEAVER, DEVIATOR)}

@@ -102,7 +102,7 @@ def audit_release(case: ReleaseCase, runs: int, seed: int, workers: int = 1) -> 
     )
 
 
-class Part(NamedTuple):
+class OutcomeBatch(NamedTuple):
     """Some of an audit's releases, for one process."""
 
     chain: Chain
@@ -121,13 +121,13 @@ def outcomes(
     Shapes: `(runs, 1)`.
     """
     parts = [
-        Part(chain, event, min(RUNS_AT_ONCE, runs - first), present, seed, number)
+        OutcomeBatch(chain, event, min(RUNS_AT_ONCE, runs - first), present, seed, number)
         for number, first in enumerate(range(0, runs, RUNS_AT_ONCE))
     ]
     return np.concatenate(spread(_outcomes_of, parts, workers))[:, None]
 
 
-def _outcomes_of(part: Part) -> Integers:
+def _outcomes_of(part: OutcomeBatch) -> Integers:
     """They are made as one release of so many iterations: its trajectories are fresh, so that its
     iterations are independent. Which of them gave nothing is not known, so their order is drawn.
     """

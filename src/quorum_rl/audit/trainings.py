@@ -8,6 +8,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
+from quorum_rl.audit.adversary import Looking, agreement, watched
 from quorum_rl.audit.bounds import (
     Floats,
     gaussian_lower_bound,
@@ -26,7 +27,6 @@ from quorum_rl.audit.finding import (
     Finding,
     found,
 )
-from quorum_rl.audit.watching import Looking, agreement, watched
 from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.fit import FitPlan, FitSettings
 from quorum_rl.fit.driver import Keys, Steps, runs_of, steps_of

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quorum_rl.audit.quick import Sizes
     from quorum_rl.experiments.results import Result
 
-Part = Literal["release", "training", "one-run", "pipeline"]
+AuditPart = Literal["release", "training", "one-run", "pipeline"]
 OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
 REFUTED: Final = 1  # exit status
 MODES: Final = {"folder": "--run", "planted": "--planted", "experts": "--experts"}
@@ -59,7 +59,7 @@ class Audit:
 
     folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
     """Audit the configuration of the run in this folder, on synthetic experts of the same shape."""
-    only: Part | None = None
+    only: AuditPart | None = None
     """One part alone, of those without flags."""
     runs: int | None = None
     """Runs of each kind, with the expert and without; each part has a default of its own. The part
@@ -108,7 +108,7 @@ class Audit:
 
     def run(self) -> None:
         self._check()
-        from quorum_rl.devices import prepare  # late, for it imports JAX
+        from quorum_rl.distributed import prepare  # late, for it imports JAX
 
         prepare()
         if self.experts is not None and self.demonstrations is not None:
@@ -179,7 +179,7 @@ class Audit:
     def _of_everything(self) -> "list[Finding]":
         from quorum_rl.audit.quick import audited, described
 
-        parts: tuple[Part, ...] = get_args(Part) if self.only is None else (self.only,)
+        parts: tuple[AuditPart, ...] = get_args(AuditPart) if self.only is None else (self.only,)
         if self.only is None and find_spec("jax_privacy") is None:
             parts = tuple(part for part in parts if part != "one-run")
             self._tell("left out: one-run, which needs pip install 'quorum-rl[audit]'")

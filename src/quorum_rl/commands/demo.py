@@ -48,7 +48,7 @@ class Demo:
         check_seed(self.seed)
         begun = time.monotonic()
         self._prepare_folder()
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         prepare()
         self._experts()

@@ -65,7 +65,7 @@ class Collect:
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
         if (self.gymnasium is None) != (self.horizon is None):
@@ -77,10 +77,10 @@ class Collect:
         check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
         check_seed(self.seed)
         prepare()
+        from quorum_rl.distributed import is_first, join
         from quorum_rl.experts import load_population
         from quorum_rl.experts.smoothing import smoothed_by
         from quorum_rl.logs import save_demonstrations
-        from quorum_rl.processes import is_first, join
 
         if self.gymnasium is None:  # whose environments one process steps, with workers of its own
             join()
@@ -98,7 +98,7 @@ class Collect:
 
     def _collected(self, population: "Population", acting: "UnloggedExperts") -> "Demonstrations":
         from quorum_rl.commands.training import world_of
-        from quorum_rl.devices import usable_cores
+        from quorum_rl.distributed import usable_cores
         from quorum_rl.envs import with_params
         from quorum_rl.logs import collect, collect_from_gymnasium
 

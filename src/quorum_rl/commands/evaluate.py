@@ -75,7 +75,7 @@ class Evaluate:
     def _measured(self, policy: "Policy") -> dict[str, Any]:
         if self.gymnasium is not None:
             return self._measured_in(self.gymnasium, policy)
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         prepare()
         import jax
@@ -87,7 +87,7 @@ class Evaluate:
         return _facts(world.name, found, summarise(found), world.facts.normalised)
 
     def _measured_in(self, environment: str, policy: "Policy") -> dict[str, Any]:
-        from quorum_rl.devices import usable_cores
+        from quorum_rl.distributed import usable_cores
         from quorum_rl.evaluation import gymnasium_returns, same_world, summarise
 
         returns = gymnasium_returns(

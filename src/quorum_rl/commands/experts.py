@@ -62,13 +62,13 @@ class Train:
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
         check_seed(self.seed)
         prepare(fast=self.fast)
         from quorum_rl.commands.training import train
-        from quorum_rl.processes import join
+        from quorum_rl.distributed import join
 
         join()
         train(self)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import tyro
 
@@ -15,7 +15,6 @@ from quorum_rl.commands.learner_flags import LearnerFlags
 from quorum_rl.commands.output import check_seed, console, show_facts, stoppable, timed_bar
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.fit.settings import FitSettings
-from quorum_rl.training.recipe import Optimiser
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
@@ -55,17 +54,20 @@ SETTINGS_IN_WORDS: Final = {
     "allow_noise": "Train although the plan says that it would be on noise.",
 }
 
+Optimiser = Literal["sgd", "momentum", "adam"]
+
 
 def _unchecked_settings() -> Any:
     """`FitSettings` as flags: numbers out of range are refused when the command runs."""
-    hints = get_type_hints(FitSettings)
+    # What a command line can say: an optimiser by name.
+    types = {one.name: one.type for one in fields(FitSettings)} | {"optimiser": Optimiser | None}
     return make_dataclass(
         "Settings",
         [
             (
                 one.name,
                 Annotated[
-                    _flag_type(hints[one.name]),
+                    types[one.name],
                     tyro.conf.arg(help=SETTINGS_IN_WORDS.get(one.name, "")),
                 ],
                 field(default=one.default),
@@ -75,11 +77,6 @@ def _unchecked_settings() -> Any:
         frozen=True,
         kw_only=True,
     )
-
-
-def _flag_type(hint: Any) -> Any:
-    """What a command line can say: an optimiser by name."""
-    return str | None if Optimiser in get_args(hint) else hint
 
 
 Settings: Any = _unchecked_settings()
@@ -114,10 +111,10 @@ class _Training(LearnerFlags, ABC):
     def run(self) -> None:
         check_seed(self.seed)
         settings = FitSettings(**asdict(self.settings))
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         prepare()
-        from quorum_rl.processes import is_first, join
+        from quorum_rl.distributed import is_first, join
 
         join()
         if not is_first():

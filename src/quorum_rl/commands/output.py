@@ -185,7 +185,7 @@ def begin_diagnostics(what: str, accepted: bool, picture: Path | None, seed: int
     if picture is not None:
         check_picture(picture)
     check_seed(seed)
-    from quorum_rl.devices import prepare  # late, for it imports JAX
+    from quorum_rl.distributed import prepare  # late, for it imports JAX
 
     prepare()
 

@@ -93,7 +93,7 @@ class Paper:
 
     def run(self) -> None:
         check_asked(self)
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         # Whoever is asked must round as those did who acted: no kernels are raced but in training.
         prepare(fast=self.stage == "experts")

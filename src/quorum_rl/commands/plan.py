@@ -1,7 +1,6 @@
 """`quorum plan`: what a release would cost and give, from declared numbers alone."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +9,6 @@ from quorum_rl.commands.output import bar, check_new_file, console
 from quorum_rl.files import replacing
 
 if TYPE_CHECKING:
-    from quorum_rl.cost import Cost
     from quorum_rl.privacy import ReleasePlan
 
 
@@ -54,21 +52,6 @@ class Plan:
     """The most trajectories per expert that a chosen number of iterations may need."""
     out: Path | None = None
     """Write the plan to this file, for 'quorum release'."""
-    cost: bool = False
-    """Say also what time and memory a whole run of this size takes, by formulas (see
-    quorum_rl.cost): an estimate."""
-    trajectories: int = 20
-    """For the cost: how many trajectories each expert has."""
-    observation_size: int = 8
-    """For the cost: how many numbers an observation has."""
-    expert_hidden: tuple[int, ...] = (512, 256, 64)
-    """For the cost: the hidden layers of an expert."""
-    learner_hidden: tuple[int, ...] = (64, 64)
-    """For the cost: the hidden layers of the learner."""
-    devices: int = 1
-    """For the cost: how many devices there are."""
-    machine: Literal["cpu-core", "h200"] = "cpu-core"
-    """For the cost: what a device is."""
     json: bool = False
     """Print one JSON object."""
     overwrite: bool = False
@@ -98,47 +81,12 @@ class Plan:
         if self.out is not None:
             with replacing(self.out) as temporary:
                 temporary.write_text(text + "\n")
-        costs = self._costs(plan) if self.cost else ()
         if self.json:
-            facts = {"cost": [cost._asdict() for cost in costs]} if self.cost else {}
-            print(json.dumps(plan.to_json() | facts, indent=2))
+            print(text)
             return
         show_plan(plan)
-        if self.cost:
-            show_costs(costs, self.devices, self.machine)
         if self.out is not None:
             console().print(f"the plan is in {self.out}")
-
-    def _costs(self, plan: "ReleasePlan") -> tuple["Cost", ...]:
-        from quorum_rl.cost import SAMPLING_RATE, Size, costs_of
-
-        size = Size(
-            experts=self.experts,
-            trajectories=self.trajectories,
-            horizon=self.horizon,
-            observation_size=self.observation_size,
-            actions=self.actions,
-            iterations=plan.event.iterations,
-            expert_hidden=self.expert_hidden,
-            learner_hidden=self.learner_hidden,
-            batch=round(SAMPLING_RATE * self.experts),
-            agents=self.experts,
-            devices=self.devices,
-        )
-        return costs_of(size, self.machine)
-
-
-def show_costs(costs: Sequence["Cost"], devices: int, machine: str) -> None:
-    """A table of stages; what rests on a guess is marked."""
-    from rich.table import Table
-
-    table = Table("stage", "time", "on each device", "on the host")
-    for cost in costs:
-        mark = " (a guess)" if cost.guessed else ""
-        sizes = (f"{size / 2**30:,.2f} GiB" for size in (cost.device_bytes, cost.host_bytes))
-        table.add_row(cost.stage, f"{cost.seconds:,.0f} s{mark}", *sizes)
-    console().print(f"An estimate for {devices} × {machine}, an agent trained for each expert:")
-    console().print(table)
 
 
 def show_plan(plan: "ReleasePlan") -> None:

@@ -62,7 +62,7 @@ class Release:
     """Replace the output file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         check_new_file(self.out, overwrite=self.overwrite)
         for other in (self.demonstrations, self.experts, self.plan, self.ledger):

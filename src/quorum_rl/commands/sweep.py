@@ -97,7 +97,7 @@ class Sweep(LearnerFlags):
 
     def run(self) -> None:
         check_seed(self.first_seed)
-        from quorum_rl.devices import prepare
+        from quorum_rl.distributed import prepare
 
         prepare()
         from quorum_rl.sweep import sweep

@@ -15,14 +15,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from quorum_rl import __version__
 from quorum_rl.commands.experts import Train
 from quorum_rl.commands.output import console, stoppable
+from quorum_rl.distributed import is_first, is_single_process
 from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
 from quorum_rl.experts.ppo.presets import Preset, agents_per_wave
-from quorum_rl.experts.ppo.training import Judged, Standing, Stopped, train_population
-from quorum_rl.processes import alone, is_first
+from quorum_rl.experts.ppo.training import Judged, Stopped, WaveState, train_population
 
 SECONDS_BETWEEN_CHECKPOINTS = 600
 
@@ -102,7 +102,7 @@ def _configuration(command: Train, chosen: Preset) -> dict[str, Any]:
 
 def _unfinished(command: Train) -> Path:
     """Where an interrupted training is kept; each of several processes has its own share."""
-    own = "" if alone() else f".{jax.process_index()}"
+    own = "" if is_single_process() else f".{jax.process_index()}"
     return command.out.with_name(f"{command.out.name}.unfinished{own}")
 
 
@@ -172,7 +172,7 @@ class _Shell:
         self.steps = 0
         self.reported = self.saved = time.perf_counter()
 
-    def report(self, progress: training.Progress, standing: Standing) -> bool:
+    def report(self, progress: training.PopulationProgress, standing: WaveState) -> bool:
         now = time.perf_counter()
         speed = (progress.steps - self.steps) / (now - self.reported)
         shown = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"

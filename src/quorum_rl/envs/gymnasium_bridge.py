@@ -18,18 +18,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from quorum_rl.envs.params import with_params
-from quorum_rl.envs.registry import get_world
-from quorum_rl.envs.world import AnyWorld, Array, Key, Step
-from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_copies import (
+from quorum_rl.envs.gymnasium_copies import (
     Actions,
     Copies,
     EnvParams,
     EnvSource,
     Observations,
 )
-from quorum_rl.gymnasium_workers import open_copies
+from quorum_rl.envs.gymnasium_workers import open_copies
+from quorum_rl.envs.params import with_params
+from quorum_rl.envs.registry import get_world
+from quorum_rl.envs.world import AnyWorld, Array, Key, Step
+from quorum_rl.errors import QuorumError
 from quorum_rl.types import Episode
 
 BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]

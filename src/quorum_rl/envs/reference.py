@@ -21,7 +21,7 @@ FOLDER = resources.files("quorum_rl.envs") / "reference_policies"
 
 
 @pytree
-class Network:
+class ReferenceNetwork:
     """Layers of tanh units, the last one linear, over (observation − centre) / scale.
 
     Shapes: `weights[i]` is `(inputs, outputs)` and `biases[i]` `(outputs,)` of layer i.
@@ -40,7 +40,7 @@ class Network:
         return signal @ self.weights[-1] + self.biases[-1]
 
 
-def greedy(network: Network) -> Policy:
+def greedy(network: ReferenceNetwork) -> Policy:
     """The deterministic policy that takes the action `network` prefers."""
 
     def act(key: Key, observation: Array) -> Array:
@@ -59,7 +59,7 @@ def reference_policy(world: AnyWorld) -> Policy:
     return greedy(reference_network(world))
 
 
-def reference_network(world: AnyWorld) -> Network:
+def reference_network(world: AnyWorld) -> ReferenceNetwork:
     """The network behind `reference_policy`; raises as it does."""
     file = FOLDER / f"{world.name.lower()}.json"
     if not file.is_file():
@@ -70,10 +70,10 @@ def reference_network(world: AnyWorld) -> Network:
     return network_from_json(file.read_text(encoding="utf-8"))
 
 
-def network_from_json(text: str) -> Network:
+def network_from_json(text: str) -> ReferenceNetwork:
     """The network that `network_to_json` wrote."""
     stored = json.loads(text)
-    return Network(
+    return ReferenceNetwork(
         centre=jnp.asarray(stored["centre"], jnp.float32),
         scale=jnp.asarray(stored["scale"], jnp.float32),
         weights=tuple(jnp.asarray(layer["weights"], jnp.float32) for layer in stored["layers"]),
@@ -81,7 +81,7 @@ def network_from_json(text: str) -> Network:
     )
 
 
-def network_to_json(network: Network) -> str:
+def network_to_json(network: ReferenceNetwork) -> str:
     """`network` with six decimals, which is also what gets measured."""
 
     def rounded(array: Array) -> object:

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from quorum_rl.envs import AnyWorld, get_world, world_names
 from quorum_rl.envs.gymnasium_bridge import Seed, play_episodes
+from quorum_rl.envs.gymnasium_copies import EnvParams, EnvSource
 from quorum_rl.evaluation.returns import GreedyPolicy
-from quorum_rl.gymnasium_copies import EnvParams, EnvSource
 
 COPIES: Final = 64  # enough for a few on each core, and not a matter of how many cores there are
 TIME_LIMIT: Final = "max_episode_steps"  # which gymnasium.make knows for every environment

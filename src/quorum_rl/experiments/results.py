@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.devices import this_machine
+from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 

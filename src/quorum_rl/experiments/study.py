@@ -29,7 +29,7 @@ from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release
-from quorum_rl.training.coming import STEPS_AT_ONCE, Standing
+from quorum_rl.training.coming import STEPS_AT_ONCE, TrainState
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.loop import result_of
 from quorum_rl.types import Released
@@ -146,7 +146,7 @@ class Study:
         steps = self._steps(shared, [plans[number] for number in group])
         wanted = list(_protocol(shared).steps(len(steps.schedule)))
 
-        def after_chunk(standing: Standing, done: int) -> None:
+        def after_chunk(standing: TrainState, done: int) -> None:
             tell(done)
             while wanted and wanted[0] <= done:  # at the end of the chunk that has the step
                 wanted.pop(0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, start
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import checked_floor

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.experts.checks import Probabilities, checked_observations, checked_probabilities
 from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision

@@ -1,14 +1,38 @@
-"""Both stages in one call: from logs and experts to a policy, its ledger and its certificate."""
+"""Both stages in one call: from logs and experts to a policy, its ledger and its certificate.
+
+Only the settings are loaded at once, for the command line; the rest, and JAX, when it is used.
+"""
 
 import sys
+from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from quorum_rl.fit.helping import help_fit
-from quorum_rl.fit.plan import FitPlan, plan_fit
-from quorum_rl.fit.run import Fitted, fit, fit_after_release
 from quorum_rl.fit.settings import FitSettings
 
+if TYPE_CHECKING:
+    from quorum_rl.fit.distributed import help_fit
+    from quorum_rl.fit.plan import FitPlan, plan_fit
+    from quorum_rl.fit.run import Fitted, fit, fit_after_release
+
 __all__ = ["FitPlan", "FitSettings", "Fitted", "fit", "fit_after_release", "help_fit", "plan_fit"]
+
+_MODULES = {
+    "FitPlan": "plan",
+    "Fitted": "run",
+    "fit": "run",
+    "fit_after_release": "run",
+    "help_fit": "distributed",
+    "plan_fit": "plan",
+}
+
+
+if not TYPE_CHECKING:  # a type checker knows the names, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 class _Fit(ModuleType):
@@ -18,7 +42,8 @@ class _Fit(ModuleType):
     of that name which the package offers.
     """
 
-    __call__ = staticmethod(fit)
+    def __call__(self, *words: Any, **options: Any) -> Any:
+        return import_module(f"{__name__}.run").fit(*words, **options)
 
 
 sys.modules[__name__].__class__ = _Fit

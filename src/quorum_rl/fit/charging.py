@@ -7,8 +7,8 @@ from typing import Any
 from quorum_rl.budget import Ledger
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
-from quorum_rl.release.marker import marked_as_trained
 from quorum_rl.release.release import accepted_assumptions
+from quorum_rl.release.used_markers import marked_as_trained
 
 
 def charge_training(

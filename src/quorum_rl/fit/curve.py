@@ -12,7 +12,7 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 from quorum_rl.training.expert_data import at, flat_transitions
 from quorum_rl.training.loop import result_of
 from quorum_rl.training.recipe import Recipe
@@ -39,7 +39,7 @@ class LossCurve:
         with replacing(path) as temporary:
             temporary.write_text("".join(_lines_until(path, begun_at)))
 
-    def add(self, standing: Standing, step: int) -> None:
+    def add(self, standing: TrainState, step: int) -> None:
         """Write down the loss where training stands, after so many steps."""
         params, target = jax.tree.map(
             lambda leaf: leaf[0], (result_of(self._recipe, standing), standing.target)

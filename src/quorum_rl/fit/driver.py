@@ -14,13 +14,13 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.fit.plan import FitPlan
-from quorum_rl.training.coming import STEPS_AT_ONCE, PrivateData, Standing
+from quorum_rl.training.coming import STEPS_AT_ONCE, PrivateData, TrainState
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.recipe import Run
 from quorum_rl.training.schedule import Kind, Schedule, shuffled_schedule
 from quorum_rl.types import Released, Transition
 
-Part = tuple[int, int]
+Span = tuple[int, int]
 
 
 class Keys(NamedTuple):
@@ -40,7 +40,7 @@ class Steps(NamedTuple):
 
     schedule: Schedule
     plain: Transition | None
-    parts: Sequence[Part]
+    parts: Sequence[Span]
     counts: Sequence[int]
 
 
@@ -60,7 +60,7 @@ def steps_of(
     Raises:
         QuorumError: if there is nothing to learn from.
     """
-    whole: list[Part] = [(0, 0)] * runs
+    whole: list[Span] = [(0, 0)] * runs
     if plan.settings.method == "non-private":
         schedule = shuffled_schedule(0, plan.plain_steps, order)
         return Steps(schedule, everything, whole, [len(schedule)] * runs)
@@ -108,7 +108,7 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
     )
 
 
-def fresh(plan: FitPlan, runs: Run, sizes: tuple[int, int]) -> Standing:
+def fresh(plan: FitPlan, runs: Run, sizes: tuple[int, int]) -> TrainState:
     """Runs before their first step; `sizes` are of an observation and of the set of actions."""
     return begin(plan.recipe, runs, *sizes)
 
@@ -117,11 +117,11 @@ def train_runs(
     plan: FitPlan,
     runs: Run,
     steps: Steps,
-    standing: Standing,
+    standing: TrainState,
     private: PrivateData | None,
-    after_chunk: Callable[[Standing, int], bool | None] | None = None,
+    after_chunk: Callable[[TrainState, int], bool | None] | None = None,
     steps_at_once: int = STEPS_AT_ONCE,
-) -> Standing:
+) -> TrainState:
     """Take all steps that `standing` has not taken yet; see `training.loop.train`."""
     return train(
         plan.recipe,
@@ -135,7 +135,7 @@ def train_runs(
     )
 
 
-def joined(parts: Sequence[Released]) -> tuple[Transition, list[Part]]:
+def joined(parts: Sequence[Released]) -> tuple[Transition, list[Span]]:
     """All released transitions in a row, and where those of each release begin and end.
 
     Behind them zeros, up to a power of two: a program for so many is soon needed again.

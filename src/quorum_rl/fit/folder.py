@@ -21,7 +21,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.storage import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.files import replacing, write_json
 from quorum_rl.logs.demonstrations import Episodes
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
@@ -155,13 +155,13 @@ class RunFolder:
         with np.load(self.remaining) as columns:
             return Episodes(**{name: columns[name] for name in Episodes._fields})
 
-    def save(self, standing: Standing) -> None:
+    def save(self, standing: TrainState) -> None:
         """Keep where training stands, in place of where it stood."""
         write_tensors(
             numbered_leaves(standing), self.private / "standing.safetensors", {KEY: "standing"}
         )
 
-    def resumed(self, fresh: Standing) -> Standing:
+    def resumed(self, fresh: TrainState) -> TrainState:
         """Where training stood when it was interrupted, or `fresh`.
 
         Raises:
@@ -177,7 +177,7 @@ class RunFolder:
             if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
                 raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
         # Copies: training takes its arrays over, and these are the file.
-        standing: Standing = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
+        standing: TrainState = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
         return standing
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypedDict
 import jax
 import numpy as np
 
-from quorum_rl.devices import this_machine
+from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.fit.plan import FitPlan, plan_fit
@@ -21,8 +21,8 @@ from quorum_rl.release import experts_who_acted
 
 ASKED: Final = 8  # experts whose answers processes compare
 
-Report = Callable[[str], None]
-Progress = Callable[[int, int], bool | None]
+ReportLine = Callable[[str], None]
+StepProgress = Callable[[int, int], bool | None]
 
 
 class FitOptions(TypedDict, total=False):
@@ -36,8 +36,8 @@ class FitOptions(TypedDict, total=False):
     accepted: Sequence[str]
     seed: int | None
     diagnostics_not_private: bool
-    report: Report
-    progress: Progress | None
+    report: ReportLine
+    progress: StepProgress | None
     command: str | None
 
 

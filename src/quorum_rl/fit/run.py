@@ -20,13 +20,13 @@ from quorum_rl.budget import (
     OsEntropy,
     SeededEntropy,
 )
+from quorum_rl.distributed import is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.fit.charging import charge_training
-from quorum_rl.fit.earlier import EarlierRelease, earlier_release
+from quorum_rl.fit.distributed import check_first, helped
 from quorum_rl.fit.export import policy_of
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.helping import check_first, helped
 from quorum_rl.fit.options import (
     FitOptions,
     configuration,
@@ -36,11 +36,11 @@ from quorum_rl.fit.options import (
     settings_of,
 )
 from quorum_rl.fit.plan import FitPlan, plan_training, published_budget
+from quorum_rl.fit.prior_release import PriorRelease, prior_release
 from quorum_rl.fit.steps import Work, take_steps
 from quorum_rl.logs import Declared, Demonstrations, split_release_pool
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan, event_to_json
-from quorum_rl.processes import alone
 from quorum_rl.release import (
     read_released,
     release_and_keep,
@@ -139,7 +139,7 @@ def fit_after_release(
     Raises:
         QuorumError: if the ledger does not hold that release, or as `fit`.
     """
-    if not alone():
+    if not is_single_process():
         raise QuorumError("training after a release is for one process: start it by itself.")
     settings = settings_of(options)
     if settings.method == "local":  # as it is unless somebody says otherwise
@@ -150,7 +150,7 @@ def fit_after_release(
             "out, or take the method selective."
         )
     demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
-    earlier = earlier_release(released, demonstrations, budget)
+    earlier = prior_release(released, demonstrations, budget)
     plan = plan_training(
         demonstrations.declared,
         learner_of(options, demonstrations.declared, (epsilon, delta)),
@@ -302,7 +302,7 @@ def _kept_for_training(event: ReleaseEvent, demonstrations: Demonstrations) -> D
     return split.training
 
 
-def _keep_earlier(work: Work, earlier: EarlierRelease) -> None:
+def _keep_earlier(work: Work, earlier: PriorRelease) -> None:
     """The run's folder has the released prefixes, whoever made the release."""
     if not work.place.released.exists():
         save_released(earlier.released, work.place.released, earlier.facts)

@@ -1,14 +1,16 @@
 """What a user may choose about a fit; the defaults are meant to be left alone."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import LEAST_NOISE, MOST_NOISE, Mode
-from quorum_rl.training.contributions import Contribution, Gradient, Local, Solve
-from quorum_rl.training.recipe import Optimiser, optimiser_of
 
-Method = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
+if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of settings only
+    from quorum_rl.training.contributions import Contribution
+    from quorum_rl.training.recipe import Optimiser
+
+MethodName = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
 
 # What is chosen where nobody chose. DP-SGD and selective training are as measured in
 # docs/reproduction.md, local updates and solving as in docs/few-experts.md.
@@ -86,7 +88,7 @@ class FitSettings:
         QuorumError: for a share outside (0, 1], a learning rate that is not positive, or no steps.
     """
 
-    method: Method = "local"
+    method: MethodName = "local"
     mode: Mode = "tight"
     release_share: float = 0.5
     private_share: float = 0.95
@@ -102,7 +104,7 @@ class FitSettings:
     private_learning_rate: float | None = None
     falling_rates: bool = True
     batch_size: int = 256
-    optimiser: str | Optimiser | None = None
+    optimiser: "str | Optimiser | None" = None
     averaging: float | None = None
     release_only_steps: int = 4000
     least_released: int = 50
@@ -121,9 +123,9 @@ class FitSettings:
                 continue  # the paper's p = 0, whatever the release's share
             if value is not None and not 0 < value <= 1:
                 raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
-        if self.method not in get_args(Method):
+        if self.method not in get_args(MethodName):
             raise QuorumError(
-                f"the method is {self.method!r}: choose {', '.join(get_args(Method))}."
+                f"the method is {self.method!r}: choose {', '.join(get_args(MethodName))}."
             )
         if self.mode == "paper" and (self.is_local or self.method == "solve"):
             raise QuorumError(
@@ -171,8 +173,10 @@ class FitSettings:
         )
 
     @property
-    def contribution(self) -> Contribution:
+    def contribution(self) -> "Contribution":
         """What an expert contributes to a private step, of settings that are filled."""
+        from quorum_rl.training.contributions import Gradient, Local, Solve
+
         count = self.transitions_per_expert
         assert count is not None
         if self.is_local:
@@ -185,5 +189,7 @@ class FitSettings:
         """The settings as plain facts."""
         facts = {one.name: getattr(self, one.name) for one in fields(self)}
         if self.optimiser is not None:
+            from quorum_rl.training.recipe import optimiser_of
+
             facts["optimiser"] = optimiser_of(self.optimiser).name
         return facts

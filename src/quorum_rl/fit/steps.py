@@ -9,14 +9,14 @@ import numpy as np
 from quorum_rl.budget import Ledger
 from quorum_rl.errors import Interrupted
 from quorum_rl.fit.curve import LossCurve
+from quorum_rl.fit.distributed import let_others_train
 from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.helping import let_others_train
-from quorum_rl.fit.options import Progress, Report
+from quorum_rl.fit.options import ReportLine, StepProgress
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import Event
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 from quorum_rl.training.expert_data import expert_data
 from quorum_rl.training.source import private_source
 from quorum_rl.types import Released
@@ -31,8 +31,8 @@ class Work:
     place: RunFolder
     plan: FitPlan
     keys: dict[str, list[int]]
-    report: Report
-    progress: Progress | None
+    report: ReportLine
+    progress: StepProgress | None
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Work:
         )
 
 
-def take_steps(work: Work, remaining: Demonstrations, released: Released | None) -> Standing:
+def take_steps(work: Work, remaining: Demonstrations, released: Released | None) -> TrainState:
     """All steps of the plan that an interrupted run has not taken yet.
 
     Raises:
@@ -75,7 +75,7 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
     saved = time.monotonic()
     stopped_after = None
 
-    def after_chunk(standing: Standing, done: int) -> bool:
+    def after_chunk(standing: TrainState, done: int) -> bool:
         nonlocal saved
         if curve is not None:
             curve.add(standing, done)
@@ -84,7 +84,7 @@ def take_steps(work: Work, remaining: Demonstrations, released: Released | None)
             saved = time.monotonic()
         return asked_to_stop(standing, done)
 
-    def asked_to_stop(standing: Standing, done: int) -> bool:
+    def asked_to_stop(standing: TrainState, done: int) -> bool:
         nonlocal stopped_after
         if work.progress is not None and work.progress(done, total):
             place.save(standing)

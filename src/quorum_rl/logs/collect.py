@@ -14,9 +14,20 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import over_experts, padded, placed, this_machine
+from quorum_rl.distributed import (
+    broadcast,
+    is_single_process,
+    joined,
+    over_experts,
+    own_share,
+    padded,
+    placed,
+    this_machine,
+)
 from quorum_rl.envs import AnyWorld, checked
 from quorum_rl.envs.gymnasium_bridge import play
+from quorum_rl.envs.gymnasium_copies import EnvParams, EnvSource, environment_sizes
+from quorum_rl.envs.gymnasium_workers import open_copies
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import (
     LoggedExperts,
@@ -25,11 +36,8 @@ from quorum_rl.experts import (
 )
 from quorum_rl.experts.checks import check_floor
 from quorum_rl.experts.smoothing import RULES, smoothed_by
-from quorum_rl.gymnasium_copies import EnvParams, EnvSource, environment_sizes
-from quorum_rl.gymnasium_workers import open_copies
 from quorum_rl.logs.assemble import from_episodes, from_padded
 from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.processes import alone, as_the_first_has, joined, own_share
 from quorum_rl.types import Episode
 
 Array = jax.Array
@@ -76,8 +84,8 @@ def collect(
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
     )
-    if not alone():  # it is one log, and has one name
-        declared = replace(declared, identity=str(as_the_first_has(np.array(declared.identity))))
+    if not is_single_process():  # it is one log, and has one name
+        declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
     filled = _roll(experts, world, params, trajectories, horizon, seed)
     everyone = len(experts) * trajectories
     demonstrations = from_padded(
@@ -135,7 +143,7 @@ def _roll(
     rng = np.random.Generator(for_actions)
     everyone, own = (len(experts), trajectories), own_share(len(experts))
     numbers = range(len(experts))[own]
-    policies = experts.own_probabilities if alone() else experts.among(own)
+    policies = experts.own_probabilities if is_single_process() else experts.among(own)
     shape = (len(numbers), trajectories)
     # Every trajectory has a key of its own: knowing one says nothing about another.
     words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)

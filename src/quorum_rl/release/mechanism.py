@@ -15,7 +15,7 @@ from quorum_rl.privacy.events import ReleaseEvent
 
 Integers = npt.NDArray[np.int64]
 CountBlock = Callable[[Integers, int, int], Integers]
-Progress = Callable[[int, int], None]
+ReleaseProgress = Callable[[int, int], None]
 
 FIRST_BLOCK = 4  # steps counted at once in the beginning, when many iterations end soon
 LARGEST_BLOCK = 16
@@ -36,7 +36,7 @@ def released_lengths(
     lengths: npt.ArrayLike,
     count_block: CountBlock,
     noise: Noise,
-    progress: Progress | None = None,
+    progress: ReleaseProgress | None = None,
 ) -> Integers:
     """How many steps of each drawn trajectory come out.
 

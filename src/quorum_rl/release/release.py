@@ -14,20 +14,19 @@ import numpy.typing as npt
 from quorum_rl.budget import ASSUMPTIONS, Ledger, needed_assumptions
 from quorum_rl.budget.entropy import Entropy, OsEntropy
 from quorum_rl.budget.record import Kind
-from quorum_rl.devices import this_machine
+from quorum_rl.distributed import is_first, this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.logs.collect import smoothing_of
 from quorum_rl.logs.demonstrations import Declared
 from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
-from quorum_rl.processes import is_first
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE
-from quorum_rl.release.drawing import Drawn, draw_as_published, draw_fresh
-from quorum_rl.release.helping import counted_by_all
-from quorum_rl.release.marker import marked
-from quorum_rl.release.mechanism import Integers, Progress, released_lengths
+from quorum_rl.release.distributed import counted_by_all
+from quorum_rl.release.mechanism import Integers, ReleaseProgress, released_lengths
 from quorum_rl.release.noise import Noise
+from quorum_rl.release.sampling import Drawn, draw_as_published, draw_fresh
+from quorum_rl.release.used_markers import marked
 from quorum_rl.types import Released
 
 ROUNDS_ALIKE: Final = "rounds-alike"
@@ -75,7 +74,7 @@ class ReleaseOptions(TypedDict, total=False):
     entropy: Entropy
     experts_at_once: int
     rows_at_once: int
-    progress: Progress
+    progress: ReleaseProgress
 
 
 def release(

@@ -12,7 +12,7 @@ from quorum_rl.budget import Certificate
 SHOWN: Final = 5e-5  # of ε: less does not show
 LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
 
-Part = TypeVar("Part")
+KnownT = TypeVar("KnownT")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Missing:
     command: str | None = None
 
 
-Maybe: TypeAlias = Part | Missing
+Maybe: TypeAlias = KnownT | Missing
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Spending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class MethodResult:
     """How one way of learning did over several seeds; `epsilon` is None if it was not private."""
 
     name: str
@@ -167,7 +167,7 @@ class Comparison:
     world: str
     experts: int
     seeds: int
-    methods: tuple[Method, ...]
+    methods: tuple[MethodResult, ...]
 
     @property
     def has_non_private(self) -> bool:
@@ -238,7 +238,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RunReport:
     """Everything on the page."""
 
     name: str

@@ -22,11 +22,11 @@ from quorum_rl.report.facts import (
     Learned,
     LearningCurve,
     Maybe,
-    Method,
+    MethodResult,
     Missing,
     Notice,
     Prefixes,
-    Report,
+    RunReport,
 )
 from quorum_rl.report.guarantee import gather_guarantee
 from quorum_rl.report.reading import (
@@ -58,7 +58,9 @@ NOT_PRIVATE: Final = Notice(
 )
 
 
-def gather(folder: Path, agreement: Agreement | None = None, ledger: Path | None = None) -> Report:
+def gather(
+    folder: Path, agreement: Agreement | None = None, ledger: Path | None = None
+) -> RunReport:
     """Everything a report shows about the run in `folder`, whose `ledger` may be elsewhere.
 
     Guarantee: reads what may be published about the run and nothing else, `agreement` apart: not
@@ -78,7 +80,7 @@ def gather(folder: Path, agreement: Agreement | None = None, ledger: Path | None
         notices = (NOT_PRIVATE, *notices)
     if agreement is not None:
         notices = (DIAGNOSTICS, *notices)
-    return Report(
+    return RunReport(
         name=folder.resolve().name,
         made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         learned=learned,
@@ -220,8 +222,8 @@ def _comparison(folder: Path) -> Maybe[Comparison]:
         )
 
 
-def _method(facts: dict[str, Any]) -> Method:
-    return Method(
+def _method(facts: dict[str, Any]) -> MethodResult:
+    return MethodResult(
         name=text(facts, "name"),
         epsilon=number_or_none(facts, "epsilon"),
         delta=number_or_none(facts, "delta"),

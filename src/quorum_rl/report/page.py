@@ -14,7 +14,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from quorum_rl.report import charts
-from quorum_rl.report.facts import Agreement, Comparison, Missing, Prefixes, Report, Spending
+from quorum_rl.report.facts import Agreement, Comparison, Missing, Prefixes, RunReport, Spending
 
 TABLE_ROWS: Final = 20  # of a chart's table; a longer one is thinned out
 
@@ -30,7 +30,7 @@ class Chart:
     rows: tuple[tuple[str, ...], ...]
 
 
-def render(report: Report) -> str:
+def render(report: RunReport) -> str:
     """The page. Nothing in it comes from elsewhere, and nothing of it is sent anywhere."""
     drawn = _charts(report)
     script = _script()
@@ -90,7 +90,7 @@ def _file(name: str) -> str:
     return (files("quorum_rl.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _charts(report: Report) -> dict[str, Chart]:
+def _charts(report: RunReport) -> dict[str, Chart]:
     """The charts of those parts that are there."""
     made = []
     if not isinstance(report.spending, Missing) and _drawable(report.spending):

@@ -14,7 +14,7 @@ from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing
 from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.options import Report, check_noisy
+from quorum_rl.fit.options import ReportLine, check_noisy
 from quorum_rl.learners import learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.policy import Policy
@@ -121,7 +121,7 @@ def sweep(
     folder: Path,
     *,
     spread: Spread = one_by_one,
-    report: Report = print,
+    report: ReportLine = print,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Swept:
@@ -227,7 +227,7 @@ def _inputs(
 
 
 def _paid(
-    asked: Sweep, trials: list[Trial], place: RunFolder, book: Path, report: Report
+    asked: Sweep, trials: list[Trial], place: RunFolder, book: Path, report: ReportLine
 ) -> tuple[list[Trial], Inputs]:
     """Pay for a sweep whose selection is accounted; its trials, each with a key of its own."""
     assert asked.select is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from types import NoneType
-from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.fit.settings import FitSettings
@@ -17,6 +17,7 @@ Choices: TypeAlias = dict[str, Value]
 
 MOST_TRIALS: Final = 10_000
 BESIDE_SETTINGS: Final[dict[str, Any]] = {"epsilon": float, "learner": str, "reward_scale": float}
+IN_A_FILE: Final[dict[str, Any]] = {"optimiser": str}  # what Python may also have as an object
 RANGE: Final = {"low", "high", "scale"}
 
 
@@ -82,7 +83,7 @@ def _drawn(source: random.Random, offered: Sequence[Value] | Mapping[str, Value]
 
 def _check(name: str, offered: Sequence[Value] | Mapping[str, Value]) -> None:
     """Fail for a name that a trial does not have, or values that it cannot take."""
-    known = get_type_hints(FitSettings) | BESIDE_SETTINGS
+    known = {one.name: one.type for one in fields(FitSettings)} | IN_A_FILE | BESIDE_SETTINGS
     if _plain(name) not in known:
         shown = [one.replace("_", "-") for one in known]
         raise unknown_name("setting to sweep", name.replace("_", "-"), shown)

@@ -29,7 +29,7 @@ OWN: Final[Any] = ChosenData(0, None, None)  # type: ignore[arg-type]
 
 
 @pytree
-class Standing:
+class TrainState:
     """Where some runs stand; every leaf has a first axis of runs.
 
     `optimisers` has the state of the one for plain and of the one for private steps. `step` is how
@@ -45,7 +45,9 @@ class Standing:
     step: Array
 
 
-def most_at_once(recipe: Recipe, runs: Run, standing: Standing, private: PrivateData | None) -> int:
+def most_at_once(
+    recipe: Recipe, runs: Run, standing: TrainState, private: PrivateData | None
+) -> int:
     """How many steps a chunk may have: what is made for it fits, and it can be saved in time.
 
     By declared numbers, wherever the data lie: after which steps a run is saved and watched is seen
@@ -66,7 +68,7 @@ def _observation_size(private: PrivateData) -> int:
     return int(whole.transitions.observation.shape[-1])
 
 
-def _noise_count(recipe: Recipe, standing: Standing) -> int:
+def _noise_count(recipe: Recipe, standing: TrainState) -> int:
     assert recipe.private_shape is not None  # checked before the loop
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), standing)
     return trained_count(recipe.learner, one.params, recipe.private_shape.contribution)
@@ -79,7 +81,7 @@ Coming = tuple[ExpertData | ChosenData | None, Any, Any]
 def coming(
     recipe: Recipe,
     runs: Run,
-    standing: Standing,
+    standing: TrainState,
     schedule: Schedule,
     done: int,
     at_once: int,
@@ -105,7 +107,7 @@ def coming(
 def _from_file(
     recipe: Recipe,
     runs: Run,
-    standing: Standing,
+    standing: TrainState,
     private: MappedData,
     wanted: npt.NDArray[np.bool_],
     done: int,
@@ -131,7 +133,7 @@ def _from_file(
 def _summed(recipe: Recipe) -> Callable[..., Any]:
     """Of every run, the sum on the lattice over a part of a step's experts and those before."""
 
-    def one(at: Standing, run: Run, private: ChosenData, before: Any) -> Any:
+    def one(at: TrainState, run: Run, private: ChosenData, before: Any) -> Any:
         assert recipe.private_shape is not None  # checked before the loop
         keys = keys_of(step_key(run.noise_key, at.step + 1))
         drawn = who_is_drawn(private, keys.sampling, run.numbers.last_drawn)
@@ -141,7 +143,7 @@ def _summed(recipe: Recipe) -> Callable[..., Any]:
         )  # fmt: skip
         return total if before is None else jax.tree.map(jnp.add, before, total)
 
-    def every(standing: Standing, runs: Run, private: ChosenData, before: Any) -> Any:
+    def every(standing: TrainState, runs: Run, private: ChosenData, before: Any) -> Any:
         now = replace(private, transitions=jax.tree.map(lambda leaf: leaf[0], private.transitions))
         return jax.vmap(one, (0, 0, OWN, 0))(standing, runs, now, before)
 

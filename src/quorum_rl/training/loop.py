@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.devices import AXIS, on_every_device
+from quorum_rl.distributed import AXIS, broadcast, is_single_process, on_every_device
 from quorum_rl.errors import QuorumError
-from quorum_rl.processes import alone, as_the_first_has
 from quorum_rl.training.coming import (
     OWN,
     STEPS_AT_ONCE,
     PrivateData,
-    Standing,
+    TrainState,
     coming,
     most_at_once,
 )
@@ -38,22 +37,24 @@ from quorum_rl.training.spread import SpreadData, everywhere
 from quorum_rl.types import Transition
 
 
-def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -> Standing:
+def begin(recipe: Recipe, runs: Run, observation_size: int, action_count: int) -> TrainState:
     """Runs before their first step. `runs` are stacked."""
     # Recipes that differ in how they go on share the program of their beginning.
     alike = Recipe(learner=recipe.learner, private_shape=None, optimiser=recipe.optimiser)
-    begun: Standing = _beginning(alike, observation_size, action_count)(runs.public_key)
+    begun: TrainState = _beginning(alike, observation_size, action_count)(runs.public_key)
     return begun
 
 
 @lru_cache(maxsize=16)
-def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Callable[..., Standing]:
+def _beginning(
+    recipe: Recipe, observation_size: int, action_count: int
+) -> Callable[..., TrainState]:
     optimiser = recipe.optimiser.transformation
 
-    def one(public_key: Array) -> Standing:
+    def one(public_key: Array) -> TrainState:
         key = jax.random.fold_in(key_of(public_key), 0)
         params = recipe.learner.init(key, observation_size, action_count)
-        return Standing(
+        return TrainState(
             params=params,
             target=recipe.learner.init_target(params),
             optimisers=(optimiser.init(params), optimiser.init(params)),
@@ -67,14 +68,14 @@ def _beginning(recipe: Recipe, observation_size: int, action_count: int) -> Call
 def train(
     recipe: Recipe,
     runs: Run,
-    standing: Standing,
+    standing: TrainState,
     schedule: Schedule,
     *,
     private: PrivateData | None,
     plain: Transition | None,
-    after_chunk: Callable[[Standing, int], bool | None] | None = None,
+    after_chunk: Callable[[TrainState, int], bool | None] | None = None,
     steps_at_once: int = STEPS_AT_ONCE,
-) -> Standing:
+) -> TrainState:
     """Take the steps of `schedule` that `standing` has not taken yet.
 
     A schedule is `(steps,)`, shared by all runs, or `(steps, runs)`. With the latter every kind
@@ -101,7 +102,7 @@ def train(
     private = private if (schedule == Kind.PRIVATE).any() else None
     plain = plain if (schedule == Kind.PLAIN).any() else None
     if isinstance(private, SpreadData):
-        runs, standing, schedule, plain = as_the_first_has((runs, standing, schedule, plain))
+        runs, standing, schedule, plain = broadcast((runs, standing, schedule, plain))
         standing = everywhere(standing)  # as it comes back, or the program is compiled again
     program = _compiled(recipe, AXIS if isinstance(private, SpreadData) else None)
     most = most_at_once(recipe, runs, standing, private)
@@ -124,50 +125,50 @@ def train(
                 "or the clip norm."
             )
         stop = after_chunk is not None and bool(after_chunk(_here(standing), done))
-        if as_the_first_has(np.array(stop)) if isinstance(private, SpreadData) else stop:
+        if broadcast(np.array(stop)) if isinstance(private, SpreadData) else stop:
             break
     return _here(standing)
 
 
-def _here(standing: Standing) -> Standing:
+def _here(standing: TrainState) -> TrainState:
     """The same as this process has it: it can use that without the others."""
-    if alone():
+    if is_single_process():
         return standing
 
     def own(leaf: Any) -> Any:  # no step was left to take if it is still as it was sent
         return leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf
 
-    made: Standing = jax.tree.map(own, standing)
+    made: TrainState = jax.tree.map(own, standing)
     return made
 
 
-def result_of(recipe: Recipe, standing: Standing) -> Any:
+def result_of(recipe: Recipe, standing: TrainState) -> Any:
     """What training returns: the average of the parameters if there is one, else the last ones."""
     return standing.average if recipe.averaging else standing.params
 
 
 @lru_cache(maxsize=16)
-def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
+def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., TrainState]:
     """A chunk of steps of many runs, as one program; on all devices, if `axis` is theirs."""
 
     def chunk(
-        standing: Standing,
+        standing: TrainState,
         runs: Run,
         kinds: Array,
         private: ExpertData | ChosenData | None,
         noise: Array | None,
         before: Any,
         plain: Transition | None,
-    ) -> Standing:
+    ) -> TrainState:
         def step(
-            standing: Standing, now: tuple[Array, Array | None, Transition | None]
-        ) -> tuple[Standing, None]:
+            standing: TrainState, now: tuple[Array, Array | None, Transition | None]
+        ) -> tuple[TrainState, None]:
             kind, noise_now, chosen_now = now
             data = private
             if isinstance(private, ChosenData):
                 assert chosen_now is not None
                 data = replace(private, transitions=chosen_now)
-            ways: tuple[Callable[[], Standing], ...] = (
+            ways: tuple[Callable[[], TrainState], ...] = (
                 lambda: replace(standing, step=standing.step + 1),
                 lambda: _stepped(recipe, standing, runs, None, None, None, plain, axis),
                 lambda: _stepped(recipe, standing, runs, data, noise_now, before, None, axis),
@@ -199,20 +200,20 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., Standing]:
 
 def _stepped(
     recipe: Recipe,
-    standing: Standing,
+    standing: TrainState,
     runs: Run,
     private: ExpertData | ChosenData | None,
     noise: Array | None,
     before: Any,
     plain: Transition | None,
     axis: str | None,
-) -> Standing:
+) -> TrainState:
     """One step of every run, on the data that it is given; nothing without data."""
     if private is None and plain is None:
         return standing
     own = OWN if isinstance(private, ChosenData) else None
 
-    def one(at: Standing, run: Run, private: Any, noise: Array | None, before: Any) -> Standing:
+    def one(at: TrainState, run: Run, private: Any, noise: Array | None, before: Any) -> TrainState:
         if private is not None:
             gradient = _private_mean(recipe, at, run, private, noise, before, axis)
         else:
@@ -224,7 +225,7 @@ def _stepped(
 
 def _private_mean(
     recipe: Recipe,
-    at: Standing,
+    at: TrainState,
     run: Run,
     private: ExpertData | ChosenData,
     noise: Array | None,
@@ -247,7 +248,7 @@ def _private_mean(
     )
 
 
-def _plain_gradient(recipe: Recipe, at: Standing, run: Run, plain: Transition | None) -> Any:
+def _plain_gradient(recipe: Recipe, at: TrainState, run: Run, plain: Transition | None) -> Any:
     assert plain is not None  # checked before the loop
     chosen, own = jax.random.split(jax.random.fold_in(key_of(run.public_key), at.step + 1))
     first, end = run.plain_part
@@ -256,7 +257,9 @@ def _plain_gradient(recipe: Recipe, at: Standing, run: Run, plain: Transition | 
     return mean_gradient(recipe.learner, at.params, at.target, batch, own)
 
 
-def _after(recipe: Recipe, at: Standing, run: Run, gradient: Any, *, is_private: bool) -> Standing:
+def _after(
+    recipe: Recipe, at: TrainState, run: Run, gradient: Any, *, is_private: bool
+) -> TrainState:
     """Where a run stands after a step in the direction of a gradient."""
     which = 1 if is_private and not recipe.shared_optimiser else 0
     rate = run.private_learning_rate if is_private else run.learning_rate
@@ -268,7 +271,7 @@ def _after(recipe: Recipe, at: Standing, run: Run, gradient: Any, *, is_private:
     params = jax.tree.map(lambda old, by: old - rate * by, at.params, change)
     # The plain mean of the first parameters, and later one that forgets.
     weight = jnp.maximum(1 - recipe.averaging, 1 / jnp.maximum(number - run.average_from, 1))
-    return Standing(
+    return TrainState(
         params=params,
         target=recipe.learner.update_target(params, at.target, number),
         optimisers=(optimisers[0], optimisers[1]),
@@ -286,7 +289,11 @@ def _check_data(
 ) -> None:
     if (schedule == Kind.PRIVATE).any() and (private is None or recipe.private_shape is None):
         raise QuorumError("there are private steps but no private data or no step for them.")
-    if (schedule == Kind.PRIVATE).any() and not alone() and not isinstance(private, SpreadData):
+    if (
+        (schedule == Kind.PRIVATE).any()
+        and not is_single_process()
+        and not isinstance(private, SpreadData)
+    ):
         raise QuorumError(
             "there are several processes, and noise of its own in each would be as many trainings: "
             "spread the private data over them (spread_data)."

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import usable_cores
+from quorum_rl.distributed import usable_cores
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.training.expert_data import Array, ChosenData, chosen_within

@@ -5,8 +5,8 @@ from typing import Final
 
 import jax
 
+from quorum_rl.distributed import is_single_process
 from quorum_rl.logs import Demonstrations
-from quorum_rl.processes import alone
 from quorum_rl.training.expert_data import ExpertData, expert_data
 from quorum_rl.training.mapped import MappedData, mapped_data
 from quorum_rl.training.spread import SpreadData, spread_data
@@ -24,7 +24,7 @@ def private_source(demonstrations: Demonstrations) -> ExpertData | SpreadData | 
     Raises:
         QuorumError: if there is no expert.
     """
-    if not alone() or (jax.default_backend() != "cpu" and len(jax.devices()) > 1):
+    if not is_single_process() or (jax.default_backend() != "cpu" and len(jax.devices()) > 1):
         return spread_data(demonstrations)
     if demonstrations.source is not None and device_bytes(demonstrations) > SHARE * memory():
         return mapped_data(demonstrations)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import NamedSharding, PartitionSpec
 
-from quorum_rl.devices import SPLIT, whole_mesh
+from quorum_rl.distributed import SPLIT, whole_mesh
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
 from quorum_rl.training.expert_data import ExpertData, check_numbered

@@ -15,7 +15,7 @@ Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PpoRecipe:
     """What all agents of a population share: it fixes the shapes of the program.
 
     One iteration rolls out `copies` worlds for `roll_out_steps` steps and goes over what happened
@@ -99,7 +99,7 @@ class Agent(NamedTuple):
     iteration: Array
 
 
-def new_agent(world: AnyWorld, recipe: Recipe, key: Array, tuning: Tuning) -> Agent:
+def new_agent(world: AnyWorld, recipe: PpoRecipe, key: Array, tuning: Tuning) -> Agent:
     """An agent that has not seen anything yet."""
     actor_key, critic_key, world_key = jax.random.split(jax.random.fold_in(key, tuning.number), 3)
     sizes = (world.spaces.observation_size, *recipe.hidden)

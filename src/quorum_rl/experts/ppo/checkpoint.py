@@ -10,8 +10,8 @@ import numpy as np
 
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.ppo.agent import Agent, Recipe
-from quorum_rl.experts.ppo.training import Judged, Standing, shape_of_agents
+from quorum_rl.experts.ppo.agent import Agent, PpoRecipe
+from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
 from quorum_rl.experts.storage import (
     Tensors,
     map_tensors,
@@ -26,7 +26,7 @@ KEY: Final = "quorum_rl.standing"
 START_ANEW: Final = "delete it to start anew"
 
 
-def save_standing(standing: Standing, path: Path, configuration: dict[str, Any]) -> None:
+def save_standing(standing: WaveState, path: Path, configuration: dict[str, Any]) -> None:
     """Write a standing, with the configuration it belongs to."""
     judged = numbered_leaves(standing.judged, "judged.")
     tensors = judged | numbered_leaves(standing.agents, "agents.")
@@ -39,8 +39,8 @@ def save_standing(standing: Standing, path: Path, configuration: dict[str, Any])
 
 
 def load_standing(
-    path: Path, world: AnyWorld, recipe: Recipe, configuration: dict[str, Any]
-) -> Standing:
+    path: Path, world: AnyWorld, recipe: PpoRecipe, configuration: dict[str, Any]
+) -> WaveState:
     """A standing that belongs to the same configuration.
 
     Raises:
@@ -76,7 +76,7 @@ def load_standing(
             raise ValueError(f"of its {most} agents {under_way} are under way")
         if iteration and not agents:
             raise ValueError(f"it stands at iteration {iteration} of no agents")
-    return Standing(judged, agents, iteration, under_way)
+    return WaveState(judged, agents, iteration, under_way)
 
 
 def _taken(tensors: Tensors, part: str, one: Any) -> Any:

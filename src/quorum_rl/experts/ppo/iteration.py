@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from quorum_rl.envs import AnyWorld, advance
 from quorum_rl.experts.networks import apply_network, in_precision
-from quorum_rl.experts.ppo.agent import Adam, Agent, Array, Networks, Recipe, Tuning
+from quorum_rl.experts.ppo.agent import Adam, Agent, Array, Networks, PpoRecipe, Tuning
 
 VALUE_STEPS = 16  # steps of a roll-out judged at once: bounds the memory of a large population
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-5
@@ -49,7 +49,7 @@ class Earned(NamedTuple):
 
 def population_iteration(
     world: AnyWorld,
-    recipe: Recipe,
+    recipe: PpoRecipe,
     agents: Agent,
     tunings: Tuning,
     key: Array,
@@ -71,7 +71,7 @@ def population_iteration(
 
 
 def roll_out(
-    world: AnyWorld, recipe: Recipe, agent: Agent, tuning: Tuning, key: Array
+    world: AnyWorld, recipe: PpoRecipe, agent: Agent, tuning: Tuning, key: Array
 ) -> tuple[Agent, Trace, Earned]:
     """Act for `roll_out_steps` steps in every copy of the agent's world."""
     actor, seen = in_precision(agent.networks.actor, recipe.dtype), agent.seen
@@ -111,7 +111,7 @@ def roll_out(
     return agent, trace, earned
 
 
-def estimate_advantages(recipe: Recipe, agent: Agent, trace: Trace) -> tuple[Agent, Batch]:
+def estimate_advantages(recipe: PpoRecipe, agent: Agent, trace: Trace) -> tuple[Agent, Batch]:
     """Advantages by GAE, and the running moments with the new data in them.
 
     A truncated episode bootstraps from its true last observation; only a terminated one is worth
@@ -155,7 +155,7 @@ def estimate_advantages(recipe: Recipe, agent: Agent, trace: Trace) -> tuple[Age
 
 
 def improve(
-    recipe: Recipe,
+    recipe: PpoRecipe,
     agent: Agent,
     tuning: Tuning,
     batch: Batch,
@@ -189,7 +189,7 @@ def improve(
     return agent._replace(networks=networks, optimiser=optimiser, iteration=agent.iteration + 1)
 
 
-def loss(networks: Networks, recipe: Recipe, batch: Batch) -> Array:
+def loss(networks: Networks, recipe: PpoRecipe, batch: Batch) -> Array:
     """PPO's clipped objective, the critic's squared error, and a bonus for staying undecided."""
     networks = Networks(*(in_precision(network, recipe.dtype) for network in networks))
     log_probabilities = jax.nn.log_softmax(apply_network(networks.actor, batch.observation))
@@ -207,7 +207,7 @@ def _taken(log_probabilities: Array, action: Array) -> Array:
 
 
 def _adam(
-    recipe: Recipe,
+    recipe: PpoRecipe,
     networks: Networks,
     optimiser: Adam,
     gradient: Networks,

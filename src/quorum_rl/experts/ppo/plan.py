@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.ppo.agent import Recipe, Tuning
+from quorum_rl.experts.ppo.agent import PpoRecipe, Tuning
 
 MOST = 10**12  # of anything in a plan: more is a slip of the finger
 
@@ -58,12 +58,12 @@ class Plan:
     def agents(self) -> int:
         return self.settings * self.candidates
 
-    def iterations(self, recipe: Recipe) -> int:
+    def iterations(self, recipe: PpoRecipe) -> int:
         """As many as it takes to make `total_steps` steps in every agent's world."""
         return -(-self.total_steps // recipe.steps_per_iteration)
 
 
-def tunings(world: AnyWorld, plan: Plan, recipe: Recipe) -> Tuning:
+def tunings(world: AnyWorld, plan: Plan, recipe: PpoRecipe) -> Tuning:
     """One agent per setting and candidate, the candidates of a setting next to each other.
 
     With fewer settings than the world has, those chosen are spread evenly over its grid.

@@ -11,11 +11,11 @@ from typing import Literal
 
 import jax
 
+from quorum_rl.distributed import own_share
 from quorum_rl.envs import AnyWorld
-from quorum_rl.experts.ppo.agent import Recipe
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.iteration import VALUE_STEPS
 from quorum_rl.experts.ppo.plan import Plan
-from quorum_rl.processes import own_share
 
 PresetName = Literal["paper", "small"]
 
@@ -25,7 +25,7 @@ class Preset:
     """A plan and the recipe that goes with it."""
 
     plan: Plan
-    recipe: Recipe
+    recipe: PpoRecipe
 
 
 def preset(world: AnyWorld, name: PresetName) -> Preset:
@@ -40,7 +40,7 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
             settings=settings, candidates=3, experts=2 * settings, total_steps=steps,
             learning_rates=(1e-3, 5e-4, 2e-3),
         )  # fmt: skip
-        recipe = Recipe(hidden=(64, 64), copies=16, roll_out_steps=64, slice_size=256, epochs=4)
+        recipe = PpoRecipe(hidden=(64, 64), copies=16, roll_out_steps=64, slice_size=256, epochs=4)
         if world.name == "HIV":
             recipe = replace(recipe, roll_out_steps=50, slice_size=200)
         return Preset(plan, recipe)
@@ -49,7 +49,7 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
         # Episodes last 50 steps, and so do roll-outs; many copies, since 100 sub-steps in a row
         # leave a GPU waiting unless there are many worlds.
         plan = Plan(settings=2000, candidates=3, experts=3000, total_steps=2_000_000)
-        recipe = Recipe(
+        recipe = PpoRecipe(
             hidden=(512,), copies=128, roll_out_steps=50, slice_size=1600, half_precision=half
         )
         return Preset(plan, recipe)
@@ -57,7 +57,7 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
     if world.name == "CartPole":
         # Easy: only rates this far apart make experts that differ in how good they are.
         plan = replace(plan, learning_rates=(1e-3, 1e-4, 1e-5))
-    return Preset(plan, Recipe(half_precision=half))
+    return Preset(plan, PpoRecipe(half_precision=half))
 
 
 def _lander(name: PresetName) -> Preset:
@@ -66,7 +66,7 @@ def _lander(name: PresetName) -> Preset:
     Of 24 choices of discount, trace decay, entropy and learning rate, tried on 8 settings each, all
     but a few land; these land best.
     """
-    recipe = Recipe(
+    recipe = PpoRecipe(
         roll_out_steps=128, slice_size=1024, epochs=4, discount=0.995, entropy_weight=0.001,
         half_precision=jax.default_backend() == "gpu",
     )  # fmt: skip
@@ -79,7 +79,7 @@ def _lander(name: PresetName) -> Preset:
     return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
 
 
-def agents_per_wave(world: AnyWorld, plan: Plan, recipe: Recipe) -> int:
+def agents_per_wave(world: AnyWorld, plan: Plan, recipe: PpoRecipe) -> int:
     """How many agents to train at once, so that equal waves fit this process's devices."""
     fit = max(1, int(0.8 * _memory() / _bytes_per_agent(world, recipe)))
     count = max(1, len(range(plan.agents)[own_share(plan.agents)]))
@@ -87,7 +87,7 @@ def agents_per_wave(world: AnyWorld, plan: Plan, recipe: Recipe) -> int:
     return -(-count // waves)
 
 
-def _bytes_per_agent(world: AnyWorld, recipe: Recipe) -> int:
+def _bytes_per_agent(world: AnyWorld, recipe: PpoRecipe) -> int:
     """An estimate, a quarter above what 3000 agents of the paper's size took."""
     sizes = (world.spaces.observation_size, *recipe.hidden, 1)
     weights = 2 * sum(before * after for before, after in pairwise(sizes))

@@ -16,18 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import over_experts, padded, placed
+from quorum_rl.distributed import joined, over_experts, own_share, padded, placed
 from quorum_rl.envs import AnyWorld
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.networks import Array, Network, folded
-from quorum_rl.experts.ppo.agent import Agent, Recipe, Tuning, new_agent
+from quorum_rl.experts.ppo.agent import Agent, PpoRecipe, Tuning, new_agent
 from quorum_rl.experts.ppo.iteration import Earned, population_iteration
 from quorum_rl.experts.ppo.plan import Plan, chosen_agents, tunings
-from quorum_rl.processes import joined, own_share
 
 
 @dataclass(frozen=True)
-class Progress:
+class PopulationProgress:
     """Where training stands after a chunk, in environment steps of all agents together."""
 
     steps: int
@@ -42,7 +41,7 @@ class Judged(NamedTuple):
     returns: npt.NDArray[np.float32]  # (agents,), on the own setting
 
 
-class Standing(NamedTuple):
+class WaveState(NamedTuple):
     """Everything needed to go on later: finished waves, and the wave under way.
 
     Behind its `under_way` agents may come copies that filled up the devices.
@@ -57,7 +56,7 @@ class Standing(NamedTuple):
 class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
     """Training was asked to stop; `standing` is where to go on."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: WaveState) -> None:
         super().__init__("training was asked to stop")
         self.standing = standing
 
@@ -65,13 +64,13 @@ class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
 def train_population(
     world: AnyWorld,
     plan: Plan,
-    recipe: Recipe,
+    recipe: PpoRecipe,
     *,
     seed: int,
     agents_per_wave: int | None = None,
     iterations_per_chunk: int = 8,
-    standing: Standing | None = None,
-    report: Callable[[Progress, Standing], bool] | None = None,
+    standing: WaveState | None = None,
+    report: Callable[[PopulationProgress, WaveState], bool] | None = None,
 ) -> tuple[Judged, npt.NDArray[np.intp]]:
     """All agents of `plan`, trained and judged, and the numbers of those that become experts.
 
@@ -88,9 +87,9 @@ def train_population(
     per_wave = min(agents_per_wave or count, count)
     total = plan.iterations(recipe)
     key = jax.random.key(seed)
-    judged, agents, iteration, size = standing or Standing(None, None, 0, 0)
+    judged, agents, iteration, size = standing or WaveState(None, None, 0, 0)
     done = len(judged.returns) if judged else 0
-    now: Standing | None = None
+    now: WaveState | None = None
     while done < count:
         if agents is None:
             size = min(per_wave, count - done)
@@ -105,7 +104,7 @@ def train_population(
             chunk = _chunk(world, recipe)
             agents, earned = chunk(agents, wave_padded, key, iteration, last, total)
             iteration = last
-            now = Standing(judged, agents, iteration, size)
+            now = WaveState(judged, agents, iteration, size)
             progress = _progress(plan, recipe, (done, count), now, earned)
             if report is not None and report(progress, now):
                 raise Stopped(now)
@@ -118,15 +117,15 @@ def train_population(
 
 
 def _progress(
-    plan: Plan, recipe: Recipe, finished: tuple[int, int], now: Standing, earned: Earned
-) -> Progress:
+    plan: Plan, recipe: PpoRecipe, finished: tuple[int, int], now: WaveState, earned: Earned
+) -> PopulationProgress:
     """How far training is, so many of so many agents having finished before the wave under way."""
     done, count = finished
     per_iteration = recipe.steps_per_iteration
     per_agent = plan.iterations(recipe) * per_iteration
     episodes = np.asarray(earned.episodes)[: now.under_way].sum()
     total = np.asarray(earned.total)[: now.under_way].sum()
-    return Progress(
+    return PopulationProgress(
         steps=done * per_agent + now.under_way * now.iteration * per_iteration,
         total_steps=count * per_agent,
         mean_return=float(total / episodes) if episodes else float("nan"),
@@ -142,7 +141,7 @@ def _going_on(agents: Agent, count: int) -> Agent:
     return placed(padded(own, count))
 
 
-def shape_of_agents(world: AnyWorld, recipe: Recipe, count: int) -> Agent:
+def shape_of_agents(world: AnyWorld, recipe: PpoRecipe, count: int) -> Agent:
     """The shapes and types of `count` agents, without making them."""
     one = jax.tree.map(lambda leaf: leaf[:1], tunings(world, Plan(1, 1, 1, 1), recipe))
     wave = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
@@ -186,7 +185,7 @@ def _folding() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _new_agents(world: AnyWorld, recipe: Recipe) -> Any:
+def _new_agents(world: AnyWorld, recipe: PpoRecipe) -> Any:
     def make(wave: Tuning, key: Array) -> Agent:
         return jax.vmap(partial(new_agent, world, recipe, jax.random.fold_in(key, 0)))(wave)
 
@@ -194,7 +193,7 @@ def _new_agents(world: AnyWorld, recipe: Recipe) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _chunk(world: AnyWorld, recipe: Recipe) -> Any:
+def _chunk(world: AnyWorld, recipe: PpoRecipe) -> Any:
     """Iterations `first` to `last` − 1 in one program; agents are changed in place."""
 
     def run(

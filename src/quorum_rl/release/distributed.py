@@ -14,11 +14,18 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.devices import this_machine
+from quorum_rl.distributed import (
+    Named,
+    from_the_first,
+    is_first,
+    is_single_process,
+    own_share,
+    summed,
+    this_machine,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.privacy.events import ReleaseEvent
-from quorum_rl.processes import Named, alone, from_the_first, is_first, own_share, summed
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
 from quorum_rl.release.mechanism import CountBlock, Integers
 
@@ -48,7 +55,7 @@ def counted_by_all(
         rows_at_once=rows_at_once,
         share=own_share(len(experts)),
     )
-    if alone():
+    if is_single_process():
         yield counts
         return
     named = {"event": np.array(json.dumps(asdict(event))), "experts": np.array(len(experts))}

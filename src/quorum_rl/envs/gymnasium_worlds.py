@@ -1,7 +1,7 @@
 """Quorum's worlds by their Gymnasium names; importing this module registers them.
 
-`gymnasium.make("quorum_rl.gymnasium_worlds:quorum/CartPole-v0")` does both at once. Nothing here
-imports JAX: that waits until the first world is made.
+`gymnasium.make("quorum_rl.envs.gymnasium_worlds:quorum/CartPole-v0")` does both at once. Nothing
+here imports JAX: that waits until the first world is made.
 """
 
 from typing import Final

@@ -6,7 +6,7 @@ from scipy.stats import chisquare
 
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.logs import split_release_pool
-from quorum_rl.release.drawing import draw_as_published, draw_fresh
+from quorum_rl.release.sampling import draw_as_published, draw_fresh
 
 FALSE_ALARM = 1e-6  # of the statistical tests; with fixed seeds they pass or fail for good
 

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from quorum_rl.envs.gymnasium_worlds import register_worlds
 from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_worlds import register_worlds
 
 Observations: TypeAlias = NDArray[np.float32]
 Actions: TypeAlias = NDArray[np.integer[Any]]
@@ -27,7 +27,7 @@ EnvSource: TypeAlias = str | Callable[[], gymnasium.Env[Any, Any]]
 EnvParams: TypeAlias = Mapping[str, float]
 """What `gymnasium.make` is given besides the name; 0 and 1 stand for no and yes."""
 
-Recipe: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
+EnvFactory: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
 """Makes a new environment at every call, in any process."""
 
 
@@ -67,15 +67,15 @@ class Copies(Protocol):
 class CopiesHere:
     """Copies in this process."""
 
-    def __init__(self, recipe: Recipe, count: int) -> None:
+    def __init__(self, factory: EnvFactory, count: int) -> None:
         self._envs: list[gymnasium.Env[Any, Any]] = []
         with ExitStack() as unfinished:
             unfinished.callback(self.close)
             for _ in range(count):
-                self._envs.append(made_by(recipe))
+                self._envs.append(made_by(factory))
             if len({id(env) for env in self._envs}) < count:
                 raise QuorumError(
-                    f"{recipe!r} returns the same environment twice: let it make a new one."
+                    f"{factory!r} returns the same environment twice: let it make a new one."
                 )
             self.sizes = _sizes(self._envs[0])
             unfinished.pop_all()
@@ -118,11 +118,11 @@ def environment_sizes(env: EnvSource, params: EnvParams | None = None) -> Sizes:
     Raises:
         QuorumError: if it cannot be made, or not be played.
     """
-    with closing(made_by(recipe_of(env, params or {}))) as made:
+    with closing(made_by(factory_of(env, params or {}))) as made:
         return _sizes(made)
 
 
-def recipe_of(env: EnvSource, params: EnvParams) -> Recipe:
+def factory_of(env: EnvSource, params: EnvParams) -> EnvFactory:
     """How to make the environment, here or elsewhere.
 
     Raises:
@@ -160,11 +160,11 @@ def _numbers(params: EnvParams) -> EnvParams:
     return params
 
 
-def made_by(recipe: Recipe) -> gymnasium.Env[Any, Any]:
+def made_by(factory: EnvFactory) -> gymnasium.Env[Any, Any]:
     """A new environment."""
-    made = recipe()
+    made = factory()
     if not isinstance(made, gymnasium.Env):
-        raise QuorumError(f"{recipe!r} returns {made!r}: it must return a Gymnasium environment.")
+        raise QuorumError(f"{factory!r} returns {made!r}: it must return a Gymnasium environment.")
     return made
 
 

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from quorum_rl.distributed import Named, all_say, from_the_first, is_first, is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.fit.driver import Keys, Steps, fresh, runs_of, train_runs
@@ -22,8 +23,7 @@ from quorum_rl.fit.options import FitOptions, planned, said_by_all
 from quorum_rl.fit.plan import FitPlan
 from quorum_rl.logs import Demonstrations
 from quorum_rl.logs.demonstrations import Episodes
-from quorum_rl.processes import Named, all_say, alone, from_the_first, is_first
-from quorum_rl.release.helping import count_as_told
+from quorum_rl.release.distributed import count_as_told
 from quorum_rl.training.spread import spread_data
 from quorum_rl.types import Transition
 
@@ -52,7 +52,7 @@ def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
     Raises:
         QuorumError: before anything is charged, if they were told of another run.
     """
-    if alone():
+    if is_single_process():
         yield
         return
     _check_same(run())
@@ -64,7 +64,7 @@ def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
 
 def let_others_train(remaining: Demonstrations, steps: Steps) -> None:
     """Have the other processes, if there are any, take part in a training that begins now."""
-    if alone():
+    if is_single_process():
         return
     told: Named = {"schedule": steps.schedule}
     told |= {f"episodes {name}": leaf for name, leaf in remaining.episodes._asdict().items()}

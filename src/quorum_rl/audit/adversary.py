@@ -27,7 +27,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.fit import FitPlan
 from quorum_rl.fit.driver import Steps, fresh, train_runs
 from quorum_rl.learners import Learner
-from quorum_rl.training.coming import Standing
+from quorum_rl.training.coming import TrainState
 from quorum_rl.training.expert_data import ExpertData
 from quorum_rl.training.loop import result_of
 from quorum_rl.training.recipe import Recipe, Run
@@ -122,7 +122,7 @@ def watched(
     count = len(looking.canary.reward) if looking.many else len(runs.rates_end)
     tally = _Tally(np.zeros((5, count)))
 
-    def after_step(standing: Standing, done: int) -> None:
+    def after_step(standing: TrainState, done: int) -> None:
         nonlocal before
         now = _seen(recipe, standing)
         private_now = schedule[done - 1] == Kind.PRIVATE  # of all runs, or one for each
@@ -196,7 +196,7 @@ def _check_optimiser(recipe: Recipe) -> None:
         )
 
 
-def _seen(recipe: Recipe, standing: Standing) -> Seen:
+def _seen(recipe: Recipe, standing: TrainState) -> Seen:
     """Copies, because the next step takes the arrays over."""
     own = standing.optimisers[0 if recipe.shared_optimiser else 1]
     name = MOMENTS[recipe.optimiser.name]

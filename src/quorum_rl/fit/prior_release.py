@@ -13,7 +13,7 @@ from quorum_rl.types import Released
 
 
 @dataclass(frozen=True, eq=False)
-class EarlierRelease:
+class PriorRelease:
     """What came out, how, and what stayed in: `remaining` is SENSITIVE."""
 
     event: ReleaseEvent
@@ -22,9 +22,7 @@ class EarlierRelease:
     remaining: Demonstrations
 
 
-def earlier_release(
-    path: str | Path, demonstrations: Demonstrations, budget: Budget
-) -> EarlierRelease:
+def prior_release(path: str | Path, demonstrations: Demonstrations, budget: Budget) -> PriorRelease:
     """The release in a file, if the ledger holds it as one from these demonstrations.
 
     Raises:
@@ -52,7 +50,7 @@ def earlier_release(
     minimum = paid[0].facts.get("training_minimum", 1)
     assert isinstance(minimum, int)  # we wrote it
     split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=minimum)
-    return EarlierRelease(event, released, facts, split.training)
+    return PriorRelease(event, released, facts, split.training)
 
 
 def _event(path: str | Path, facts: dict[str, Any]) -> ReleaseEvent:

@@ -17,21 +17,21 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
-from quorum_rl.errors import QuorumError
-from quorum_rl.gymnasium_copies import (
+from quorum_rl.envs.gymnasium_copies import (
     Actions,
     Copies,
     CopiesHere,
+    EnvFactory,
     EnvParams,
     EnvSource,
     Observations,
-    Recipe,
     Seen,
     Sizes,
     Which,
+    factory_of,
     in_a_line,
-    recipe_of,
 )
+from quorum_rl.errors import QuorumError
 
 SECONDS_TO_LEAVE: Final = 5.0  # for a worker that was told to go, before it is made to
 
@@ -51,8 +51,10 @@ def open_copies(
     for name, number in (("copies", count), ("workers", workers)):
         if number < 1:
             raise QuorumError(f"{name} is {number}: give at least 1.")
-    recipe, workers = recipe_of(env, params or {}), min(workers, count)
-    copies = CopiesHere(recipe, count) if workers == 1 else CopiesInWorkers(recipe, count, workers)
+    factory, workers = factory_of(env, params or {}), min(workers, count)
+    copies = (
+        CopiesHere(factory, count) if workers == 1 else CopiesInWorkers(factory, count, workers)
+    )
     with closing(copies):
         yield copies
 
@@ -60,8 +62,8 @@ def open_copies(
 class CopiesInWorkers:
     """Copies dealt out to worker processes: copy i is in worker i modulo their number."""
 
-    def __init__(self, recipe: Recipe, count: int, workers: int) -> None:
-        portable = CloudpickleWrapper(recipe)  # functions without a name can be sent too
+    def __init__(self, factory: EnvFactory, count: int, workers: int) -> None:
+        portable = CloudpickleWrapper(factory)  # functions without a name can be sent too
         self._count = count
         self._workers: list[_Worker] = []
         with ExitStack() as unfinished:
@@ -174,8 +176,8 @@ def _work(connection: Connection) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # should the environment itself use JAX
     with suppress(OSError), connection:  # which is what saying anything gives, once it is closed
         try:
-            recipe, count = connection.recv()
-            with closing(CopiesHere(recipe.fn, count)) as copies:
+            factory, count = connection.recv()
+            with closing(CopiesHere(factory.fn, count)) as copies:
                 connection.send(tuple(copies.sizes))
                 while True:
                     what, which, values = connection.recv()
