@@ -25,25 +25,25 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.commands.experts import Train  # noqa: E402
-from quorum_rl.commands.training import train, world_of  # noqa: E402
+from quorum_rl.cli.experts import Train  # noqa: E402
+from quorum_rl.cli.training import train, world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.evaluation.returns import evaluation_params, returns_of  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
-from quorum_rl.experiments.study import Study  # noqa: E402
 from quorum_rl.experts import LoggedExperts, Population, load_population  # noqa: E402
 from quorum_rl.experts.evaluation import default_returns  # noqa: E402
 from quorum_rl.experts.ppo.presets import PresetName  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
-from quorum_rl.fit import FitPlan, FitSettings  # noqa: E402
-from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
-from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
-from quorum_rl.fit.rule import chosen_learner  # noqa: E402
 from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
 from quorum_rl.learners.networks import Layer  # noqa: E402
 from quorum_rl.logs import Demonstrations  # noqa: E402
+from quorum_rl.pipeline import FitPlan, FitSettings  # noqa: E402
+from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
+from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
+from quorum_rl.pipeline.rule import chosen_learner  # noqa: E402
+from quorum_rl.pipeline.study import Study  # noqa: E402
 from quorum_rl.training.loop import result_of  # noqa: E402
 from quorum_rl.types import Released  # noqa: E402
+from reproduction.population import acted  # noqa: E402
 
 FLOOR, TRAJECTORIES, DELTA = 0.02, 20, 1e-4
 COUNTS: Final = (30, 100, 300, 1000, 3000)

@@ -15,8 +15,7 @@ from typing import Any
 import gymnax
 import jax
 import numpy as np
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 NAMES = {"CartPole": "CartPole-v1", "Acrobot": "Acrobot-v1"}
 

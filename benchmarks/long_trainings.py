@@ -26,18 +26,21 @@ from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
-from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.coming import TrainState  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData  # noqa: E402
+from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe, new_run, optimiser_of  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
+from reproduction.columns import (  # noqa: E402
+    CLIP_NORM,
+    best_settings,
+    learner_of,
+)
 from samples import check_counts  # noqa: E402
 from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402

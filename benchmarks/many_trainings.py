@@ -21,7 +21,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from quorum_rl.learners import get_learner  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData  # noqa: E402
+from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe, new_run  # noqa: E402

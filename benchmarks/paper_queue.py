@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from quorum_rl.commands.output import check_makeable
+from quorum_rl.cli.output import check_makeable
 from quorum_rl.errors import QuorumError
 
 WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")

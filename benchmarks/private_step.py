@@ -23,16 +23,19 @@ prepare(fast=True)  # what a step lacks does not hang on the last bits
 
 from long_trainings import watched  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.experiments.paper import best_settings, learner_of  # noqa: E402
-from quorum_rl.experiments.paper.columns import CLIP_NORM  # noqa: E402
-from quorum_rl.fit import FitSettings  # noqa: E402
-from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import defaults  # noqa: E402
+from quorum_rl.pipeline import FitSettings  # noqa: E402
+from quorum_rl.pipeline.stages import rate_for  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe  # noqa: E402
+from reproduction.columns import (  # noqa: E402
+    CLIP_NORM,
+    best_settings,
+    learner_of,
+)
 from samples import check_counts  # noqa: E402
 from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
 

@@ -25,22 +25,22 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.experiments.paper import learner_of  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experts import LoggedExperts  # noqa: E402
-from quorum_rl.fit import FitPlan, FitSettings, plan_fit  # noqa: E402
-from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
 from quorum_rl.logs.agreement import prefix_counts  # noqa: E402
+from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit  # noqa: E402
+from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData  # noqa: E402
+from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import result_of  # noqa: E402
 from quorum_rl.types import Released, Transition  # noqa: E402
+from reproduction.columns import learner_of  # noqa: E402
+from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
+from reproduction.population import acted  # noqa: E402
 from samples import check_counts, cut_to  # noqa: E402
 from study import opened, parser_for_a_study, run  # noqa: E402
 from tuning import EPISODES_KEY  # noqa: E402

@@ -25,16 +25,16 @@ prepare(fast=True)  # which transitions a sample has does not hang on the last b
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from quorum_rl.commands.training import world_of  # noqa: E402
+from quorum_rl.cli.training import world_of  # noqa: E402
 from quorum_rl.envs import AnyWorld, get_world  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.experiments.paper.population import acted  # noqa: E402
 from quorum_rl.experts import Population, load_population  # noqa: E402
 from quorum_rl.files import replacing, require_file  # noqa: E402
 from quorum_rl.logs import Declared, Demonstrations  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData, at, expert_data  # noqa: E402
+from quorum_rl.training.data import ExpertData, at, expert_data  # noqa: E402
 from quorum_rl.types import Transition  # noqa: E402
+from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
+from reproduction.population import acted  # noqa: E402
 
 SUFFIX: Final = ".npz"
 MADE: Final = ("cut", "keep", "trajectories")  # how a sample was made

@@ -290,7 +290,7 @@ def take_private_steps(sizes: Sizes, notes: Notes) -> None:
 
 def empty_log(experts: int) -> Any:
     """Transitions of nothing, on the device; time and memory are those of any others."""
-    from quorum_rl.training.expert_data import ExpertData
+    from quorum_rl.training.data import ExpertData
     from quorum_rl.types import Transition
 
     each = TRAJECTORIES * HORIZON

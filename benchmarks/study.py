@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.results import Result
+from quorum_rl.pipeline.results import Result
 from samples import Source, source_of
 
 NO_NOISE: Final = 1e-6  # of a sum of gradients: a private step has to have some

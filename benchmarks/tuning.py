@@ -30,23 +30,23 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.commands.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.experiments.results import Result  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
-from quorum_rl.fit import FitSettings  # noqa: E402
-from quorum_rl.fit.learner_choice import learner_for  # noqa: E402
-from quorum_rl.fit.stages import rate_for  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
+from quorum_rl.pipeline import FitSettings  # noqa: E402
+from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
+from quorum_rl.pipeline.results import Result  # noqa: E402
+from quorum_rl.pipeline.stages import rate_for  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.expert_data import ExpertData  # noqa: E402
+from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of  # noqa: E402
 from quorum_rl.training.schedule import Kind  # noqa: E402
+from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from samples import (  # noqa: E402
     Source,
     check_counts,

@@ -20,13 +20,17 @@ from quorum_rl.distributed import prepare, this_machine
 prepare()
 
 
-from quorum_rl.commands.training import world_of  # noqa: E402
-from quorum_rl.experiments import Method, Outcome, compare  # noqa: E402
-from quorum_rl.experiments.comparison import ends  # noqa: E402
-from quorum_rl.experiments.paper.population import acted, some_of  # noqa: E402
+from quorum_rl.cli.training import world_of  # noqa: E402
 from quorum_rl.experts import Population, load_population  # noqa: E402
-from quorum_rl.fit import FitSettings  # noqa: E402
 from quorum_rl.learners import get_learner  # noqa: E402
+from quorum_rl.pipeline import (  # noqa: E402
+    FitSettings,
+    Method,
+    Outcome,
+    compare,
+)
+from quorum_rl.pipeline.comparison import ends  # noqa: E402
+from reproduction.population import acted, some_of  # noqa: E402
 
 FLOOR = 0.02
 BEGUN = time.perf_counter()

@@ -24,8 +24,7 @@ import gymnasium
 import jax
 import numpy as np
 import scipy
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 from rich.console import Console
 from rich.table import Table
 from scipy.integrate import odeint

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from quorum_rl.cli import COMMANDS, command_of
+from quorum_rl.cli.main import COMMANDS, command_of
 
 HEAD: Final = """# Commands
 

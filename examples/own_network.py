@@ -18,12 +18,12 @@ from jax import Array
 
 from quorum_rl import Budget, Demonstrations
 from quorum_rl.budget import Ledger, OsEntropy, jax_key_data
-from quorum_rl.fit import FitSettings, plan_fit
-from quorum_rl.fit.charging import charge_training
-from quorum_rl.fit.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.learners import negative_log_likelihood
 from quorum_rl.logs import Declared, StepArrays, from_step_arrays
-from quorum_rl.training.expert_data import expert_data
+from quorum_rl.pipeline import FitSettings, plan_fit
+from quorum_rl.pipeline.charging import charge_training
+from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
+from quorum_rl.training.data import expert_data
 from quorum_rl.training.loop import result_of
 from quorum_rl.types import Transition
 

@@ -23,7 +23,7 @@ import pytest
 from compiling import optimised
 from remembered_plans import remembered_plans
 
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.experts import OnnxExperts
 from quorum_rl.logs import open_demonstrations
 

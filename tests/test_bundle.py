@@ -18,7 +18,7 @@ from run_folders import USUAL, Making, names
 
 from quorum_rl.budget.checked import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.publication import check_bundle, publish

@@ -8,8 +8,8 @@ import pytest
 from docs_pages import Page
 
 from quorum_rl.envs import get_world, units_of
-from quorum_rl.experiments.paper.columns import OWN_SETTINGS
-from quorum_rl.fit.learner_choice import OBSERVED
+from quorum_rl.pipeline.learner_choice import OBSERVED
+from reproduction.columns import OWN_SETTINGS
 
 ROOT = Path(__file__).parent.parent
 

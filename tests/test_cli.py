@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorum_rl import __version__
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations
 
@@ -39,7 +39,7 @@ def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> N
 def test_no_help_imports_jax() -> None:
     """Nor anything else that takes long: every command's, one after the other in one process."""
     code = (
-        "import sys, quorum_rl.cli as cli\n"
+        "import sys, quorum_rl.cli.main as cli\n"
         "def shown(*words):\n"
         "    try: cli.main([*words, '--help'])\n"
         "    except SystemExit as stop: assert not stop.code\n"

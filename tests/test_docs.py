@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from quorum_rl.cli import command_of
+from quorum_rl.cli.main import command_of
 from quorum_rl.errors import QuorumError
 
 ROOT = Path(__file__).parent.parent

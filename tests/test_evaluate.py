@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 

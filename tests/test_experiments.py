@@ -11,13 +11,12 @@ from remembered_plans import remembered_plans
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments import Comparison, Method, compare
 from quorum_rl.experts import Population, smoothed
 from quorum_rl.experts.networks import new_network
-from quorum_rl.fit import FitSettings
-from quorum_rl.fit.driver import joined
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
+from quorum_rl.pipeline import Comparison, FitSettings, Method, compare
+from quorum_rl.pipeline.driver import joined
 from quorum_rl.types import Released, Transition
 
 __all__ = ["remembered_plans"]  # a fixture for all tests here

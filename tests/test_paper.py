@@ -10,30 +10,17 @@ import jax
 import numpy as np
 import pytest
 
-from quorum_rl.cli import main
-from quorum_rl.commands.fit import Settings
-from quorum_rl.commands.paper import Paper
-from quorum_rl.commands.paper_checks import check_numbers
+from quorum_rl.cli.fit import Settings
+from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.paper import (
-    EPSILONS,
-    GRID_EPSILONS,
-    ablation_columns,
-    best_settings,
-    grid_columns,
-    learner_of,
-    main_columns,
-    published_column,
-)
-from quorum_rl.experiments.paper.population import some_of
-from quorum_rl.experiments.results import Result
 from quorum_rl.experts import Population, save_population, smoothed
 from quorum_rl.experts.networks import new_network
-from quorum_rl.fit import FitPlan, plan_fit
 from quorum_rl.learners import Bcq, Cql
 from quorum_rl.logs import Declared, collect, save_demonstrations
+from quorum_rl.pipeline import FitPlan, plan_fit
+from quorum_rl.pipeline.results import Result
 from quorum_rl.privacy.published import published_release, published_steps
 from quorum_rl.privacy.published_settings import (
     BEST_SETTINGS,
@@ -44,6 +31,19 @@ from quorum_rl.privacy.published_settings import (
     PublishedSetting,
     published_split,
 )
+from reproduction.checks import check_numbers
+from reproduction.columns import (
+    EPSILONS,
+    GRID_EPSILONS,
+    ablation_columns,
+    best_settings,
+    grid_columns,
+    learner_of,
+    main_columns,
+    published_column,
+)
+from reproduction.paper import Paper
+from reproduction.population import some_of
 
 OBSERVATIONS = {"CartPole": 4, "Acrobot": 6, "LunarLander": 8, "HIV": 6}
 RELEASES = [one for one in BEST_SETTINGS if one.iterations and one.private_share]

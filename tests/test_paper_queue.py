@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from scripts import ROOT, script
 
-from quorum_rl.cli import command_of
-from quorum_rl.commands.paper import Paper
+from quorum_rl.cli.main import command_of
+from reproduction.paper import Paper
 
 
 @pytest.fixture(scope="module", name="queue")

@@ -12,8 +12,8 @@ import pytest
 import quorum_rl
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import CallableExperts
-from quorum_rl.fit import FitSettings
 from quorum_rl.logs import Declared, save_demonstrations
+from quorum_rl.pipeline import FitSettings
 from quorum_rl.privacy import TrainingEvent
 
 NAMES = ["Budget", "Certificate", "Demonstrations", "ExpertSet", "Policy", "fit"]
@@ -47,9 +47,13 @@ def test_a_policy_acts_without_jax_and_nothing_is_loaded_before_it_is_used() -> 
 
 
 def test_fit_can_be_called_whatever_was_imported_before() -> None:
-    for first in ("from quorum_rl.fit import FitSettings", "import quorum_rl.fit.plan", ""):
+    for first in (
+        "from quorum_rl.pipeline import FitSettings",
+        "import quorum_rl.pipeline.plan",
+        "",
+    ):
         code = f"{first}\nfrom quorum_rl import fit\nimport quorum_rl\nassert callable(fit)\n"
-        code += "assert callable(quorum_rl.fit) and quorum_rl.fit.plan_fit"
+        code += "assert quorum_rl.fit is fit"
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         )

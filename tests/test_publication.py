@@ -29,7 +29,7 @@ from run_folders import USUAL, Making, names, some_prefixes
 from safetensors import safe_open
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit import FitSettings
+from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.publication import Choices, check_bundle, publish

@@ -10,7 +10,7 @@ import pytest
 from scripts import script
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.types import Transition
 
 COUNTS = (5, 9, 7)

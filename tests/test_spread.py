@@ -16,12 +16,12 @@ from loops import PRIVATE_STEP, run_of, stacked
 from spread_over import EXPERTS, log, population, released, trained_on
 
 from quorum_rl.budget import read_ledger
-from quorum_rl.fit import plan_fit
-from quorum_rl.fit.options import said_by_all
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import plan_fit
+from quorum_rl.pipeline.options import said_by_all
 from quorum_rl.training import coming
 from quorum_rl.training.contributions import Local
-from quorum_rl.training.expert_data import expert_data
+from quorum_rl.training.data import expert_data
 from quorum_rl.training.loop import begin
 from quorum_rl.training.mapped import mapped_data
 from quorum_rl.training.recipe import Recipe

@@ -11,12 +11,11 @@ import pytest
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments import Comparison, Method, Outcome, Study, compared
 from quorum_rl.experts import Population, smoothed
 from quorum_rl.experts.networks import new_network
-from quorum_rl.fit import FitSettings
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
+from quorum_rl.pipeline import Comparison, FitSettings, Method, Outcome, Study, compared
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent
 from quorum_rl.types import Released

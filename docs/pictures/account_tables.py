@@ -7,10 +7,9 @@ import numpy as np
 from paper_tables import CLAIMED, LEARNERS, WORLDS, Facts, bound_of, fraction, result, theirs
 from rendering import hundredths, table
 
-from quorum_rl.experiments.paper import best_settings
-from quorum_rl.experiments.paper.columns import RELEASE_ONLY
 from quorum_rl.privacy.published import true_cost
 from quorum_rl.privacy.published_settings import PublishedSetting
+from reproduction.columns import RELEASE_ONLY, best_settings
 
 
 @cache

@@ -6,11 +6,11 @@ import numpy as np
 from paper_tables import OPTIMISERS, Facts, bound_of, found, fraction
 from rendering import provenance, table
 
-from quorum_rl.experiments.paper import best_settings
-from quorum_rl.experiments.paper.columns import (
+from reproduction.columns import (
     BATCH_SIZES,
     LEARNING_RATES,
     PRIVATE_SHARES,
+    best_settings,
     grid_name,
 )
 

@@ -6,8 +6,8 @@ from typing import Final
 from rendering import table
 from tuning_tables import Row, both_stages, measured, other_rate, said_of, shown, units_reward
 
-from quorum_rl.fit import FitSettings
 from quorum_rl.learners import defaults
+from quorum_rl.pipeline import FitSettings
 
 USUAL: Final = FitSettings(method="selective").filled()
 EPSILONS: Final = (None, 5.0, 2.5, 1.0)

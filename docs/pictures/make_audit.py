@@ -13,7 +13,7 @@ from rendering import DOCS, RESULTS, Sections, provenance, table, write
 from quorum_rl.audit.drawing import draw_curves, draw_findings
 from quorum_rl.audit.finding import GAUSSIAN, Finding
 from quorum_rl.audit.membership import Roc
-from quorum_rl.audit.planted import BUGS
+from quorum_rl.audit.planted_bugs import BUGS
 
 PAGE = "audit.md"
 PARTS = ("release", "training", "one-run", "pipeline")

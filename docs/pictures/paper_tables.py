@@ -10,7 +10,7 @@ from rendering import RESULTS, hundredths, provenance, table
 from scipy import stats
 
 from quorum_rl.evaluation import Interval, as_fraction_of, summarise
-from quorum_rl.experiments.paper.columns import AVERAGED, BOTH, NON_PRIVATE, ONE_EACH
+from reproduction.columns import AVERAGED, BOTH, NON_PRIVATE, ONE_EACH
 
 Facts = dict[str, Any]
 

@@ -7,7 +7,7 @@ import paper_tables
 import tuning_tables
 from rendering import table
 
-from quorum_rl.experiments.paper.columns import AVERAGED, EPSILONS, NON_PRIVATE, ONE_EACH
+from reproduction.columns import AVERAGED, EPSILONS, NON_PRIVATE, ONE_EACH
 
 USUAL: Final = "0.1"
 SCALES: Final = {USUAL: "", "0.2": "-rewards-0.2", "0.3": "-rewards-0.3"}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from quorum_rl.errors import TooLittleBudgetError
-from quorum_rl.fit import FitSettings
-from quorum_rl.fit.plan import FitPlan, plan_fit
-from quorum_rl.fit.rule import chosen_learner
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
+from quorum_rl.pipeline import FitSettings
+from quorum_rl.pipeline.plan import FitPlan, plan_fit
+from quorum_rl.pipeline.rule import chosen_learner
 from quorum_rl.privacy import ReleasePlan, plan_release
 
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)

@@ -5,46 +5,30 @@ to be asked) to a `Policy` that may be published, within a `Budget` and with a `
 it really cost. Nothing heavy is imported before a name is used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.budget import Budget, Certificate
-    from quorum_rl.experts import ExpertSet
-    from quorum_rl.fit import fit
-    from quorum_rl.logs import Demonstrations
-    from quorum_rl.policy import Policy
+    from quorum_rl.budget import Budget as Budget, Certificate as Certificate
+    from quorum_rl.experts import ExpertSet as ExpertSet
+    from quorum_rl.logs import Demonstrations as Demonstrations
+    from quorum_rl.pipeline import fit as fit
+    from quorum_rl.policy import Policy as Policy
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "budget": "Budget Certificate",
+            "experts": "ExpertSet",
+            "logs": "Demonstrations",
+            "pipeline": "fit",
+            "policy": "Policy",
+        },
+    )
+
+    def __dir__() -> list[str]:
+        return sorted([*__all__, "__version__"])
+
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "Budget",
-    "Certificate",
-    "Demonstrations",
-    "ExpertSet",
-    "Policy",
-    "__version__",
-    "fit",
-]
-
-_ROOMS = {
-    "Budget": "budget",
-    "Certificate": "budget",
-    "Demonstrations": "logs",
-    "ExpertSet": "experts",
-    "Policy": "policy",
-}
-
-
-if not TYPE_CHECKING:  # a type checker knows the names, and no others
-
-    def __getattr__(name: str) -> Any:
-        if name == "fit":  # the room, which can be called
-            return import_module("quorum_rl.fit")
-        if name in _ROOMS:
-            return getattr(import_module(f"quorum_rl.{_ROOMS[name]}"), name)
-        raise AttributeError(f"module 'quorum_rl' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

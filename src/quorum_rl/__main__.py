@@ -1,5 +1,5 @@
 """`python -m quorum_rl` is the `quorum` command."""
 
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 
 main()

@@ -1,7 +1,10 @@
 """The one exception a user of Quorum is meant to read."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any, Final, NamedTuple
 
 
 class QuorumError(ValueError):
@@ -26,3 +29,41 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> QuorumError:
     near = get_close_matches(name.lower(), list(by_lower_case), n=1)
     hint = f" (did you mean {by_lower_case[near[0]]}?)" if near else ""
     return QuorumError(f"unknown {kind} {name!r}{hint}: choose one of {', '.join(names)}.")
+
+
+class Rule(NamedTuple):
+    """What a value must be: in words that follow "give", and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+POSITIVE: Final = Rule("a positive number", lambda value: _number(value) and value > 0)
+FRACTION: Final = Rule("a number between 0 and 1", lambda value: _number(value) and 0 < value < 1)
+SHARE: Final = Rule(
+    "a number above 0 and at most 1", lambda value: _number(value) and 0 < value <= 1
+)
+
+
+def at_least(least: int) -> Rule:
+    """A whole number, `least` or more."""
+    return Rule(
+        f"at least {least}",
+        lambda value: (
+            isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+        ),
+    )
+
+
+def require(name: str, value: Any, rule: Rule) -> None:
+    """Refuse a value that breaks a rule.
+
+    Raises:
+        QuorumError: one sentence with the name, the value and the rule.
+    """
+    if not rule.holds(value):
+        raise QuorumError(f"{name} is {value!r}: give {rule.words}.")

@@ -13,9 +13,9 @@ from quorum_rl.audit.drawing import draw_curves, draw_findings
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
 from quorum_rl.audit.from_run_folder import learner_written
 from quorum_rl.audit.membership import Roc
-from quorum_rl.audit.planted import BUGS
+from quorum_rl.audit.planted_bugs import BUGS
 from quorum_rl.audit.quick import Sizes
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bcq, Cql, learner_to_json
 

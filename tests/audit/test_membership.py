@@ -11,9 +11,9 @@ from quorum_rl.audit.chain import Chain
 from quorum_rl.audit.drawing import draw_curves
 from quorum_rl.audit.membership import Attack, Published, Roc, attacks_on, membership_game
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit import FitSettings
 from quorum_rl.learners import Bc
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
+from quorum_rl.pipeline import FitSettings
 from quorum_rl.types import Released
 
 EXPERTS = 16

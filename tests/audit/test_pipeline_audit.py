@@ -22,12 +22,12 @@ from quorum_rl.audit.pipeline import (
     training_first,
 )
 from quorum_rl.budget import ASSUMPTIONS, Budget, Ledger, certificate, read_ledger
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
-from quorum_rl.fit import FitSettings, fit, plan_fit
-from quorum_rl.fit.options import configuration
 from quorum_rl.learners import Bc
+from quorum_rl.pipeline import FitSettings, fit, plan_fit
+from quorum_rl.pipeline.options import configuration
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.release import read_released
 

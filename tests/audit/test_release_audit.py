@@ -6,7 +6,7 @@ from enumeration import iteration_distribution
 from scipy.stats import chisquare
 from trees import along, always, chain, experts
 
-from quorum_rl.audit.planted import planted
+from quorum_rl.audit.planted_bugs import planted
 from quorum_rl.audit.releases import DEVIATOR, LEAVER, ReleaseCase, audit_release, outcomes
 from quorum_rl.privacy.pairs import pair_of
 

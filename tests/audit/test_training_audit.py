@@ -14,7 +14,7 @@ from scipy.stats import kstest
 from quorum_rl.audit.adversary import Looking, contributed, watched
 from quorum_rl.audit.finding import GAUSSIAN, ITERATES, REST
 from quorum_rl.audit.last_bits import audit_last_bits, trailing_zeros
-from quorum_rl.audit.planted import BUGS, Bug, planted
+from quorum_rl.audit.planted_bugs import BUGS, Bug, planted
 from quorum_rl.audit.quick import LAST_BITS, TRAINING_BUGS, caught
 from quorum_rl.audit.trainings import (
     EVERYBODY,
@@ -35,8 +35,8 @@ from quorum_rl.audit.trainings import (
     training_transitions,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit.driver import runs_of, steps_of
 from quorum_rl.learners import Bc
+from quorum_rl.pipeline.driver import runs_of, steps_of
 from quorum_rl.training.contributions import Solve, mean_gradient
 from quorum_rl.training.mechanism import StepShape
 from quorum_rl.training.recipe import Optimiser

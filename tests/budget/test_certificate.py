@@ -9,14 +9,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from ledger_records import DELTA, charged
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger, verify
-from quorum_rl.budget.certificate import rounded_up
+from quorum_rl.budget.certificates import rounded_up
 from quorum_rl.budget.record import RELATION, Mark
-from quorum_rl.budget.verify import TOLERANCE
+from quorum_rl.budget.verifier import TOLERANCE
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent

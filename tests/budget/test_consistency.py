@@ -28,8 +28,8 @@ from quorum_rl.budget.checked import check_certificate
 from quorum_rl.budget.consistency import check_consistent
 from quorum_rl.budget.lines import START, line_of, read_lines
 from quorum_rl.budget.schema import certificate_of
-from quorum_rl.budget.verify import TOLERANCE, independent_epsilon
-from quorum_rl.cli import main
+from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
+from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 
 

@@ -8,8 +8,7 @@ from typing import TypeAlias
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from quorum_rl.budget.entropy import (

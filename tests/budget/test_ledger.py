@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorum_rl.budget import Ledger, read_ledger, spent_epsilon
-from quorum_rl.budget import ledger as ledger_module
+from quorum_rl.budget import Ledger, ledger as ledger_module, read_ledger, spent_epsilon
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from json_trees import changed, leaves, value_at
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ledger_files import (
@@ -26,7 +25,7 @@ from ledger_files import (
 
 from quorum_rl.budget import ASSUMPTIONS
 from quorum_rl.budget.schema import certificate_of, read_certificate, schema_text
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 
 SCHEMA: dict[str, Any] = json.loads(schema_text())

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ledger_files import EXAMPLES, certificate_in
 
-from quorum_rl.cli import main
+from quorum_rl.cli.main import main
 
 Run = Callable[..., str]
 

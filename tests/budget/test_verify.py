@@ -11,7 +11,12 @@ from ledger_records import DELTA, charged
 from scipy import stats
 
 from quorum_rl.budget import Ledger, certificate, verify
-from quorum_rl.budget.verify import TOLERANCE, _iteration, _passing_below_theta, independent_epsilon
+from quorum_rl.budget.verifier import (
+    TOLERANCE,
+    _iteration,
+    _passing_below_theta,
+    independent_epsilon,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from quorum_rl.experts.networks import apply_network, folded, in_precision, new_network
 from quorum_rl.experts.ppo.running import RunningMoments

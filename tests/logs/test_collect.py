@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
@@ -22,7 +21,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts import CallableExperts, LoggedExperts, Population, UnloggedExperts
 from quorum_rl.experts.networks import Layer
 from quorum_rl.logs import Demonstrations, collect, collect_from_gymnasium
-from quorum_rl.logs.collect import drawn
+from quorum_rl.logs.collection import drawn
 
 WORLD = CartPole()
 LIMIT = 15  # steps: some episodes end before, others at it

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Declared, Demonstrations, from_episodes, split_release_pool

@@ -21,9 +21,9 @@ from policies import (
 )
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit.export import policy_of
 from quorum_rl.learners import Cql, Decision, DenseLearner, Networks, Outputs
 from quorum_rl.learners.learner import outputs_of
+from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Layer, Policy
 
 ROWS = 5000

@@ -6,8 +6,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from quorum_rl.fit.export import policy_of
 from quorum_rl.learners import Cql
+from quorum_rl.pipeline.export import policy_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "policy.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

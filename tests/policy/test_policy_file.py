@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from policies import LEARNERS, network_of, random_params, whole_observations, whole_policies
 from safetensors.numpy import load_file, save_file
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit.export import policy_of
 from quorum_rl.learners import DenseLearner
+from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.policy.file import FORMAT, HEADER_KEY, checksum
 

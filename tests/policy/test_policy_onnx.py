@@ -18,8 +18,8 @@ from policies import (
 )
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit.export import policy_of
 from quorum_rl.learners import DenseLearner
+from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 
 onnx = pytest.importorskip("onnx")

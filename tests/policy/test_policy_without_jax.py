@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from policies import LEARNERS, random_observations, random_params
 
-from quorum_rl.fit.export import policy_of
+from quorum_rl.pipeline.export import policy_of
 
 HEAVY = ("jax", "jaxlib", "optax", "scipy", "pyarrow", "matplotlib", "gymnasium")
 

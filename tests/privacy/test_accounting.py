@@ -8,11 +8,9 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import norm
 
 from quorum_rl.errors import QuorumError

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import binom
 
 from quorum_rl.errors import QuorumError

@@ -10,14 +10,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from tree_logs import random_tables, table_experts, tree_logs
 from trees import Floats, grow
 
 from quorum_rl.budget.entropy import SeededEntropy
-from quorum_rl.experts import ExpertSet, LoggedExperts, Population
-from quorum_rl.experts import population as population_module
+from quorum_rl.experts import ExpertSet, LoggedExperts, Population, population as population_module
 from quorum_rl.experts.networks import Layer
 from quorum_rl.logs.agreement import prefix_counts
 from quorum_rl.privacy.events import Mode, ReleaseEvent

@@ -15,7 +15,7 @@ from quorum_rl.envs import get_world
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.report import write_report
 from quorum_rl.report.facts import Agreement
-from quorum_rl.report.gather import gather
+from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import render
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

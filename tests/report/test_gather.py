@@ -16,7 +16,7 @@ from quorum_rl.budget import Certificate, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.report.facts import Guarantee, Missing, RunReport
-from quorum_rl.report.gather import gather
+from quorum_rl.report.gathering import gather
 
 OPTIONAL = {
     "evaluation.json": "evaluation",

@@ -15,7 +15,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.publication.run import covered_report
 from quorum_rl.report import write_report
 from quorum_rl.report.facts import Agreement
-from quorum_rl.report.gather import gather
+from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import percent_text, render
 
 ATTACK = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>'\""

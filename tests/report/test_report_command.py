@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quorum_rl.commands.report import Report
+from quorum_rl.cli.report import Report
 from quorum_rl.errors import QuorumError
 
 

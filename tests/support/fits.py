@@ -11,9 +11,9 @@ from tree_logs import table_experts
 
 from quorum_rl.budget import ASSUMPTIONS
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.fit import FitSettings, Fitted, fit
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
+from quorum_rl.pipeline import FitSettings, Fitted, fit
 
 EXPERTS, TRAJECTORIES, HORIZON = 400, 6, 5
 EPSILON, DELTA = 5.0, 0.01

@@ -9,8 +9,8 @@ from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, weights
 
 from quorum_rl.distributed import is_first
 from quorum_rl.errors import Interrupted, QuorumError
-from quorum_rl.fit import help_fit, stages
 from quorum_rl.learners import get_learner
+from quorum_rl.pipeline import help_fit, stages
 from quorum_rl.privacy import plan_release
 
 SMALL: Final = get_learner("bc", hidden_sizes=())  # what it learns is not the point: soon compiled

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fits import LONG, crowd, fitted
 
-from quorum_rl.fit import steps
+from quorum_rl.pipeline import steps
 
 
 def main(folder: str) -> None:

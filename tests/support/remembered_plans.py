@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pytest
 
-from quorum_rl.fit import stages
+from quorum_rl.pipeline import stages
 from quorum_rl.privacy import plan_release
 
 _remembering = lru_cache(maxsize=None, typed=True)(plan_release)

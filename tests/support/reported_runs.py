@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger
-from quorum_rl.fit.settings import FitSettings
 from quorum_rl.logs import Declared
+from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json
 from quorum_rl.release import save_released

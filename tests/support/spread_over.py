@@ -68,7 +68,7 @@ def trained_on(
 def refused() -> str:
     """What is said where every process would train by itself, with noise of its own."""
     from quorum_rl.errors import QuorumError
-    from quorum_rl.training.expert_data import expert_data
+    from quorum_rl.training.data import expert_data
 
     try:
         trained_on(expert_data(log()))

@@ -9,8 +9,8 @@ from fits import LEARNER
 from sweeps import BATCHES, CLIPS, PRIVATE, asked
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit import plan_fit
 from quorum_rl.learners import Cql
+from quorum_rl.pipeline import plan_fit
 from quorum_rl.sweep import Common, Search
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import planned, programs_of

@@ -10,7 +10,7 @@ from dp_accounting import dp_event, rdp
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from quorum_rl.budget.verify import TOLERANCE, independent_epsilon
+from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import (
     Event,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from quorum_rl.cli import command_of, main
+from quorum_rl.cli.main import command_of, main
 from quorum_rl.experts import save_population
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population

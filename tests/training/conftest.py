@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.learners import Cql, DenseLearner, Networks
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.types import Transition
 
 OBSERVATION_SIZE, ACTION_COUNT = 3, 4

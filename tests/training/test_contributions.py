@@ -17,7 +17,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql, DenseLearner, Learner, Networks, negative_log_likelihood
 from quorum_rl.learners.networks import apply_hidden
 from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradient
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Recipe, new_run, optimiser_of

@@ -8,7 +8,7 @@ from scipy import stats
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
-from quorum_rl.training.expert_data import (
+from quorum_rl.training.data import (
     ExpertData,
     expert_data,
     flat_transitions,

@@ -19,7 +19,7 @@ import pytest
 from scipy import stats
 
 from quorum_rl.training.contributions import Gradient
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.training.generator import random_words
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep

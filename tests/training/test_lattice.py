@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from faults import with_fault
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax_privacy.clipping import clip_pytree
 
 from quorum_rl.errors import QuorumError

@@ -33,7 +33,7 @@ from loops import (
 from quorum_rl.errors import QuorumError
 from quorum_rl.training.coming import TrainState
 from quorum_rl.training.contributions import Local, mean_gradient
-from quorum_rl.training.expert_data import ExpertData, plain_batch
+from quorum_rl.training.data import ExpertData, plain_batch
 from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.loop import begin, result_of
 from quorum_rl.training.mechanism import PrivateStep, private_mean, trained_count

@@ -12,7 +12,7 @@ from loops import MIXED, A, B, recipe_of, run_of, same_bits, stacked, trained
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Cql
 from quorum_rl.training.contributions import Gradient
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.recipe import Recipe, new_run

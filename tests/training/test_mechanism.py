@@ -26,7 +26,7 @@ from quorum_rl.training.contributions import (
     Solve,
     mean_gradient,
 )
-from quorum_rl.training.expert_data import ExpertData, transitions_of
+from quorum_rl.training.data import ExpertData, transitions_of
 from quorum_rl.training.keys import StepKeys, keys_of, step_key
 from quorum_rl.training.mechanism import (
     PrivateStep,

@@ -8,7 +8,7 @@ from spread_over import log
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations, save_demonstrations
 from quorum_rl.training import source
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.training.data import ExpertData
 from quorum_rl.training.mapped import MappedData
 from quorum_rl.training.source import device_bytes, private_source
 

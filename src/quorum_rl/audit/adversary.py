@@ -24,14 +24,9 @@ import numpy as np
 
 from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit import FitPlan
-from quorum_rl.fit.driver import Steps, fresh, train_runs
 from quorum_rl.learners import Learner
-from quorum_rl.training.coming import TrainState
-from quorum_rl.training.expert_data import ExpertData
-from quorum_rl.training.loop import result_of
-from quorum_rl.training.recipe import Recipe, Run
-from quorum_rl.training.schedule import Kind
+from quorum_rl.pipeline import FitPlan, Steps, fresh, train_runs
+from quorum_rl.training import ExpertData, Kind, Recipe, Run, TrainState, result_of
 from quorum_rl.types import Transition
 
 MOMENTUM: Final = 0.9  # of our adam and momentum

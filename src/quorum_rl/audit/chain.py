@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.experts.checks import Probabilities, checked_observations
-from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
-from quorum_rl.privacy.events import largest_probability
+from quorum_rl.experts import LoggedExperts, Probabilities, UnloggedExperts, checked_observations
+from quorum_rl.logs import Columns, Declared, Demonstrations, Episodes
+from quorum_rl.privacy import largest_probability
 from quorum_rl.types import Released
 
 Floats = npt.NDArray[np.float64]

@@ -10,12 +10,10 @@ from typing import Any, Final
 
 from quorum_rl.audit.chain import Chain
 from quorum_rl.audit.pipeline import PipelineCase
-from quorum_rl.budget import read_ledger
-from quorum_rl.budget.schema import read_certificate
+from quorum_rl.budget import read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.fit import FitPlan, FitSettings
-from quorum_rl.fit.stages import private_step
 from quorum_rl.learners import Learner, learner_from_json
+from quorum_rl.pipeline import FitPlan, FitSettings, private_step
 from quorum_rl.privacy import (
     Event,
     ReleaseEvent,
@@ -25,8 +23,8 @@ from quorum_rl.privacy import (
     event_from_json,
     total_epsilon,
 )
-from quorum_rl.report.reading import as_object, items, number, read_object, reading, whole
-from quorum_rl.training.schedule import steps_at_share
+from quorum_rl.report import as_object, items, number, read_object, reading, whole
+from quorum_rl.training import steps_at_share
 
 LEAVES_AT: Final = 8  # the step at which the canary leaves, if episodes are that long
 ROUNDING: Final = 1e-3  # of an ε, as between versions of the accounting

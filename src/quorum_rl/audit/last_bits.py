@@ -28,8 +28,8 @@ from quorum_rl.audit.trainings import (
     public_order,
     same_public,
 )
-from quorum_rl.fit.driver import fresh, runs_of, steps_of, train_runs
-from quorum_rl.training.expert_data import ExpertData
+from quorum_rl.pipeline import fresh, runs_of, steps_of, train_runs
+from quorum_rl.training import ExpertData
 
 ONE_STEP: Final = replace(
     EVERYBODY,

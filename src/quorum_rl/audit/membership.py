@@ -20,16 +20,22 @@ from quorum_rl.audit.bounds import Floats, proportion_bounds
 from quorum_rl.audit.trainings import noise_keys, public_order, same_public
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import research_ledger, with_room
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.driver import fresh, runs_of, steps_of, train_runs
-from quorum_rl.learners import DenseLearner
-from quorum_rl.learners.learner import outputs_of
+from quorum_rl.learners import DenseLearner, outputs_of
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import (
+    FitPlan,
+    FitSettings,
+    fresh,
+    plan_fit,
+    research_ledger,
+    runs_of,
+    steps_of,
+    train_runs,
+    with_room,
+)
 from quorum_rl.release import release_and_keep
-from quorum_rl.training.expert_data import expert_data
-from quorum_rl.training.loop import result_of
+from quorum_rl.training import expert_data, result_of
 from quorum_rl.types import Released, Transition
 
 FALSE_POSITIVES: Final = 0.001

@@ -30,14 +30,19 @@ from quorum_rl.audit.trainings import (
 from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import Progress, research_ledger
-from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.driver import runs_of, steps_of
 from quorum_rl.learners import Cql, learner_to_json
+from quorum_rl.pipeline import (
+    FitPlan,
+    FitSettings,
+    Progress,
+    plan_fit,
+    research_ledger,
+    runs_of,
+    steps_of,
+)
 from quorum_rl.privacy import ReleasePlan, event_to_json, total_epsilon
 from quorum_rl.release import release_and_keep
-from quorum_rl.training.contributions import Gradient
-from quorum_rl.training.mechanism import PrivateStep
+from quorum_rl.training import Gradient, PrivateStep
 from quorum_rl.types import Released
 
 RUNS_AT_ONCE: Final = 40  # of which one process makes the releases, one after the other

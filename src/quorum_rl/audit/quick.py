@@ -14,7 +14,7 @@ from quorum_rl.audit.pipeline import (
     small_case,
     training_first,
 )
-from quorum_rl.audit.planted import planted
+from quorum_rl.audit.planted_bugs import planted
 from quorum_rl.audit.releases import DEVIATOR, LEAVER, audit_release
 from quorum_rl.audit.trainings import (
     EVERYBODY,

@@ -11,7 +11,7 @@ from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.audit.finding import RELEASED, Finding, found
 from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
-from quorum_rl.experiments.study import research_ledger
+from quorum_rl.pipeline import research_ledger
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
 from quorum_rl.release import release
 

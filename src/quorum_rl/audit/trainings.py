@@ -28,14 +28,10 @@ from quorum_rl.audit.finding import (
     found,
 )
 from quorum_rl.budget import SeededEntropy, jax_key_data
-from quorum_rl.fit import FitPlan, FitSettings
-from quorum_rl.fit.driver import Keys, Steps, runs_of, steps_of
-from quorum_rl.fit.words import in_words
 from quorum_rl.learners import Bcq, Cql, Learner, learner_to_json
+from quorum_rl.pipeline import FitPlan, FitSettings, Keys, Steps, in_words, runs_of, steps_of
 from quorum_rl.privacy import event_to_json, total_epsilon
-from quorum_rl.training.contributions import Contribution, Gradient, Local
-from quorum_rl.training.expert_data import ExpertData, expert_data
-from quorum_rl.training.mechanism import PrivateStep
+from quorum_rl.training import Contribution, ExpertData, Gradient, Local, PrivateStep, expert_data
 from quorum_rl.types import Released, Transition
 
 PUBLIC_SEED: Final = 0

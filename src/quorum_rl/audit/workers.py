@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from quorum_rl.experiments.study import Progress
+from quorum_rl.pipeline import Progress
 
 PartT = TypeVar("PartT")
 FoundT = TypeVar("FoundT")

@@ -1,33 +1,77 @@
 """The budget in operation: what was spent, where the random bits came from, what it certifies."""
 
-from quorum_rl.budget.budget import Budget
-from quorum_rl.budget.certificate import (
-    ASSUMPTIONS,
-    Certificate,
-    certificate,
-    needed_assumptions,
-)
-from quorum_rl.budget.entropy import BitStream, Entropy, OsEntropy, SeededEntropy, jax_key_data
-from quorum_rl.budget.ledger import Ledger
-from quorum_rl.budget.record import LedgerRecord, read_ledger
-from quorum_rl.budget.spent import spent_epsilon
-from quorum_rl.budget.verify import Verification, verify
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ASSUMPTIONS",
-    "BitStream",
-    "Budget",
-    "Certificate",
-    "Entropy",
-    "Ledger",
-    "LedgerRecord",
-    "OsEntropy",
-    "SeededEntropy",
-    "Verification",
-    "certificate",
-    "jax_key_data",
-    "needed_assumptions",
-    "read_ledger",
-    "spent_epsilon",
-    "verify",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.budget.budget import Budget as Budget
+    from quorum_rl.budget.certificates import (
+        ASSUMPTIONS as ASSUMPTIONS,
+        Certificate as Certificate,
+        certificate as certificate,
+        needed_assumptions as needed_assumptions,
+        rounded_up as rounded_up,
+    )
+    from quorum_rl.budget.checked import (
+        LEDGER as LEDGER,
+        Checked as Checked,
+        Signed as Signed,
+        check_certificate as check_certificate,
+        check_guarantees as check_guarantees,
+        check_signed as check_signed,
+    )
+    from quorum_rl.budget.consistency import (
+        Consistency as Consistency,
+        check_consistent as check_consistent,
+    )
+    from quorum_rl.budget.entropy import (
+        BitStream as BitStream,
+        Entropy as Entropy,
+        OsEntropy as OsEntropy,
+        SeededEntropy as SeededEntropy,
+        jax_key_data as jax_key_data,
+    )
+    from quorum_rl.budget.ledger import Ledger as Ledger
+    from quorum_rl.budget.record import (
+        Kind as Kind,
+        LedgerRecord as LedgerRecord,
+        read_ledger as read_ledger,
+    )
+    from quorum_rl.budget.schema import (
+        SCHEMA_FILE as SCHEMA_FILE,
+        certificate_of as certificate_of,
+        read_certificate as read_certificate,
+        read_file as read_file,
+        schema_text as schema_text,
+        strict_object as strict_object,
+    )
+    from quorum_rl.budget.signature import (
+        SUFFIX as SUFFIX,
+        check_signature as check_signature,
+        generate_key as generate_key,
+        sign as sign,
+        sign_file as sign_file,
+        signature_path as signature_path,
+    )
+    from quorum_rl.budget.spent import spent_epsilon as spent_epsilon
+    from quorum_rl.budget.verifier import Verification as Verification, verify as verify
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "budget": "Budget",
+            "certificates": "ASSUMPTIONS Certificate certificate needed_assumptions rounded_up",
+            "checked": "LEDGER Checked Signed check_certificate check_guarantees check_signed",
+            "consistency": "Consistency check_consistent",
+            "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
+            "ledger": "Ledger",
+            "record": "Kind LedgerRecord read_ledger",
+            "schema": (
+                "SCHEMA_FILE certificate_of read_certificate read_file schema_text strict_object"
+            ),
+            "signature": "SUFFIX check_signature generate_key sign sign_file signature_path",
+            "spent": "spent_epsilon",
+            "verifier": "Verification verify",
+        },
+    )

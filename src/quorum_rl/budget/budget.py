@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorum_rl.budget.certificate import Certificate, certificate
+from quorum_rl.budget.certificates import Certificate, certificate
 from quorum_rl.budget.ledger import Ledger
 from quorum_rl.budget.record import Kind, LedgerRecord, read_ledger
 from quorum_rl.budget.spent import spent_epsilon

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.budget.certificate import Certificate
+from quorum_rl.budget.certificates import Certificate
 from quorum_rl.budget.consistency import Consistency, check_consistent
 from quorum_rl.budget.record import no_ledger
 from quorum_rl.budget.schema import certificate_of, read_file
 from quorum_rl.budget.signature import check_signature, signature_path
-from quorum_rl.budget.verify import verify
+from quorum_rl.budget.verifier import verify
 from quorum_rl.errors import QuorumError
 
 LEDGER: Final = "ledger.jsonl"  # what a ledger beside its certificate is called

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.budget.certificate import DECIMALS, Certificate, repeated_pools, stated
+from quorum_rl.budget.certificates import DECIMALS, Certificate, repeated_pools, stated
 from quorum_rl.budget.record import LedgerRecord, record_of
 from quorum_rl.budget.spent import spent_epsilon, with_torn_line
-from quorum_rl.budget.verify import TOLERANCE, independent_epsilon
+from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy import ReleaseEvent
 
 ROUNDING: Final = 1e-9  # of published sums, whose last digits differ between machines
 CUT_OFF: Final = b"{"  # stands for a torn line, of which nobody knows what it says

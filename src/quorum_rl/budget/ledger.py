@@ -26,8 +26,7 @@ from quorum_rl.budget.record import (
 from quorum_rl.budget.spent import spent_epsilon
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_new
-from quorum_rl.privacy.accounting import total_epsilon
-from quorum_rl.privacy.events import Event, ReleaseEvent, event_to_json, kind_of
+from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
 
 CANNOT_GO_ON: Final = (
     "ends in a line that was cut off, so all of its budget counts as spent: nothing more can be "

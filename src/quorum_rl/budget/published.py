@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quorum_rl.budget.record import Charge, LedgerRecord
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy import ReleaseEvent
 
 NOT_VALID: Final = (
     "is shown as published and is not valid: the coin of each training step is treated as hidden "

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from quorum_rl.budget.lines import Json, read_lines
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import Event, ReleaseEvent, event_from_json
+from quorum_rl.privacy import Event, ReleaseEvent, event_from_json
 
 Kind = Literal["production", "research"]
 

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from quorum_rl.budget.certificate import Assumption, Certificate
+from quorum_rl.budget.certificates import Assumption, Certificate
 from quorum_rl.budget.published import Published
 from quorum_rl.errors import QuorumError
 

@@ -4,7 +4,7 @@ import math
 
 from quorum_rl.budget.record import LedgerRecord
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.accounting import total_epsilon
+from quorum_rl.privacy import total_epsilon
 
 
 def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:

@@ -4,65 +4,65 @@ A name loads its module, and with it JAX, only when it is used: the `gymnasium_*
 room also run in processes that need no JAX.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.envs.conformance import check_world
-    from quorum_rl.envs.drawing import draw_episode, draw_state, save_figure
-    from quorum_rl.envs.params import checked, grid, with_params
-    from quorum_rl.envs.reference import episode_returns, reference_policy
-    from quorum_rl.envs.registry import get_world, world_names
-    from quorum_rl.envs.rollout import Running, advance, roll_out, start, uniform_policy
-    from quorum_rl.envs.units import measured_units, units_of
-    from quorum_rl.envs.world import AnyWorld, Facts, Spaces, Step, Units, World
-
-__all__ = [
-    "AnyWorld",
-    "Facts",
-    "Running",
-    "Spaces",
-    "Step",
-    "Units",
-    "World",
-    "advance",
-    "check_world",
-    "checked",
-    "draw_episode",
-    "draw_state",
-    "episode_returns",
-    "get_world",
-    "grid",
-    "measured_units",
-    "reference_policy",
-    "roll_out",
-    "save_figure",
-    "start",
-    "uniform_policy",
-    "units_of",
-    "with_params",
-    "world_names",
-]
-
-_MODULE_OF = {
-    name: module
-    for module, names in {
-        "conformance": ("check_world",),
-        "drawing": ("draw_episode", "draw_state", "save_figure"),
-        "params": ("checked", "grid", "with_params"),
-        "reference": ("episode_returns", "reference_policy"),
-        "registry": ("get_world", "world_names"),
-        "rollout": ("Running", "advance", "roll_out", "start", "uniform_policy"),
-        "units": ("measured_units", "units_of"),
-        "world": ("AnyWorld", "Facts", "Spaces", "Step", "Units", "World"),
-    }.items()
-    for name in names
-}
-
-
-if not TYPE_CHECKING:  # a type checker knows the names, and no others
-
-    def __getattr__(name: str) -> Any:
-        if name in _MODULE_OF:
-            return getattr(import_module(f"quorum_rl.envs.{_MODULE_OF[name]}"), name)
-        raise AttributeError(f"module 'quorum_rl.envs' has no attribute {name!r}")
+    from quorum_rl.envs.conformance import check_world as check_world
+    from quorum_rl.envs.drawing import (
+        draw_episode as draw_episode,
+        draw_state as draw_state,
+        save_figure as save_figure,
+    )
+    from quorum_rl.envs.gymnasium_bridge import (
+        Seed as Seed,
+        WorldEnv as WorldEnv,
+        play as play,
+        play_episodes as play_episodes,
+    )
+    from quorum_rl.envs.gymnasium_copies import (
+        EnvParams as EnvParams,
+        EnvSource as EnvSource,
+        environment_sizes as environment_sizes,
+    )
+    from quorum_rl.envs.gymnasium_workers import open_copies as open_copies
+    from quorum_rl.envs.params import checked as checked, grid as grid, with_params as with_params
+    from quorum_rl.envs.reference import (
+        episode_returns as episode_returns,
+        reference_policy as reference_policy,
+    )
+    from quorum_rl.envs.registry import get_world as get_world, world_names as world_names
+    from quorum_rl.envs.rollout import (
+        Running as Running,
+        advance as advance,
+        roll_out as roll_out,
+        start as start,
+        uniform_policy as uniform_policy,
+    )
+    from quorum_rl.envs.units import measured_units as measured_units, units_of as units_of
+    from quorum_rl.envs.world import (
+        AnyWorld as AnyWorld,
+        Facts as Facts,
+        Spaces as Spaces,
+        Step as Step,
+        Units as Units,
+        World as World,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "conformance": "check_world",
+            "drawing": "draw_episode draw_state save_figure",
+            "gymnasium_bridge": "Seed WorldEnv play play_episodes",
+            "gymnasium_copies": "EnvParams EnvSource environment_sizes",
+            "gymnasium_workers": "open_copies",
+            "params": "checked grid with_params",
+            "reference": "episode_returns reference_policy",
+            "registry": "get_world world_names",
+            "rollout": "Running advance roll_out start uniform_policy",
+            "units": "measured_units units_of",
+            "world": "AnyWorld Facts Spaces Step Units World",
+        },
+    )

@@ -4,44 +4,52 @@ Nothing here touches what is private. Policies may be run as often as one likes 
 released, and the estimate takes `Released` prefixes only.
 """
 
-from quorum_rl.evaluation.fitted_q import FittedQEstimate, fitted_q_estimate
-from quorum_rl.evaluation.in_gymnasium import gymnasium_returns, same_world
-from quorum_rl.evaluation.policies import policy_returns
-from quorum_rl.evaluation.protocol import PROTOCOLS, Protocol, get_protocol
-from quorum_rl.evaluation.returns import (
-    GreedyPolicy,
-    as_fraction_of,
-    evaluation_params,
-    greedy_policy,
-    returns_of,
-    scores_of,
-)
-from quorum_rl.evaluation.summary import (
-    Interval,
-    Summary,
-    interquartile_mean,
-    paired_difference,
-    summarise,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "PROTOCOLS",
-    "FittedQEstimate",
-    "GreedyPolicy",
-    "Interval",
-    "Protocol",
-    "Summary",
-    "as_fraction_of",
-    "evaluation_params",
-    "fitted_q_estimate",
-    "get_protocol",
-    "greedy_policy",
-    "gymnasium_returns",
-    "interquartile_mean",
-    "paired_difference",
-    "policy_returns",
-    "returns_of",
-    "same_world",
-    "scores_of",
-    "summarise",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.evaluation.fitted_q import (
+        FittedQEstimate as FittedQEstimate,
+        fitted_q_estimate as fitted_q_estimate,
+    )
+    from quorum_rl.evaluation.in_gymnasium import (
+        gymnasium_returns as gymnasium_returns,
+        same_world as same_world,
+    )
+    from quorum_rl.evaluation.policies import policy_returns as policy_returns
+    from quorum_rl.evaluation.protocol import (
+        PROTOCOLS as PROTOCOLS,
+        Protocol as Protocol,
+        get_protocol as get_protocol,
+    )
+    from quorum_rl.evaluation.returns import (
+        GreedyPolicy as GreedyPolicy,
+        as_fraction_of as as_fraction_of,
+        evaluation_params as evaluation_params,
+        greedy_policy as greedy_policy,
+        returns_of as returns_of,
+        scores_of as scores_of,
+    )
+    from quorum_rl.evaluation.summary import (
+        Interval as Interval,
+        Scores as Scores,
+        Summary as Summary,
+        interquartile_mean as interquartile_mean,
+        paired_difference as paired_difference,
+        summarise as summarise,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "fitted_q": "FittedQEstimate fitted_q_estimate",
+            "in_gymnasium": "gymnasium_returns same_world",
+            "policies": "policy_returns",
+            "protocol": "PROTOCOLS Protocol get_protocol",
+            "returns": (
+                "GreedyPolicy as_fraction_of evaluation_params greedy_policy returns_of scores_of"
+            ),
+            "summary": "Interval Scores Summary interquartile_mean paired_difference summarise",
+        },
+    )

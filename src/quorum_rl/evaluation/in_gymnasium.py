@@ -6,9 +6,15 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.envs import AnyWorld, get_world, world_names
-from quorum_rl.envs.gymnasium_bridge import Seed, play_episodes
-from quorum_rl.envs.gymnasium_copies import EnvParams, EnvSource
+from quorum_rl.envs import (
+    AnyWorld,
+    EnvParams,
+    EnvSource,
+    Seed,
+    get_world,
+    play_episodes,
+    world_names,
+)
 from quorum_rl.evaluation.returns import GreedyPolicy
 
 COPIES: Final = 64  # enough for a few on each core, and not a matter of how many cores there are

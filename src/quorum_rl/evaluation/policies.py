@@ -9,9 +9,7 @@ import numpy.typing as npt
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation.returns import Array, returns_of
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.learner import outputs_of
-from quorum_rl.learners.networks import Layer
+from quorum_rl.learners import Decision, Layer, outputs_of
 from quorum_rl.policy import Policy
 
 

@@ -1,24 +1,72 @@
 """Stage 2, the experts: who is protected."""
 
-from quorum_rl.experts.black_box import CallableExperts
-from quorum_rl.experts.checks import check_batch_independence
-from quorum_rl.experts.expert_set import ExpertSet, LoggedExperts, UnloggedExperts
-from quorum_rl.experts.onnx_experts import OnnxExperts
-from quorum_rl.experts.population import Population
-from quorum_rl.experts.smoothing import SmoothedExperts, mixed_with_uniform, smoothed
-from quorum_rl.experts.storage import load_population, save_population
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CallableExperts",
-    "ExpertSet",
-    "LoggedExperts",
-    "OnnxExperts",
-    "Population",
-    "SmoothedExperts",
-    "UnloggedExperts",
-    "check_batch_independence",
-    "load_population",
-    "mixed_with_uniform",
-    "save_population",
-    "smoothed",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.experts.black_box import CallableExperts as CallableExperts
+    from quorum_rl.experts.checks import (
+        Probabilities as Probabilities,
+        check_batch_independence as check_batch_independence,
+        check_floor as check_floor,
+        checked_observations as checked_observations,
+    )
+    from quorum_rl.experts.evaluation import default_returns as default_returns
+    from quorum_rl.experts.expert_set import (
+        ExpertSet as ExpertSet,
+        LoggedExperts as LoggedExperts,
+        UnloggedExperts as UnloggedExperts,
+    )
+    from quorum_rl.experts.onnx_experts import (
+        OnnxExperts as OnnxExperts,
+        files_named as files_named,
+    )
+    from quorum_rl.experts.population import Population as Population
+    from quorum_rl.experts.ppo.checkpoint import (
+        load_standing as load_standing,
+        save_standing as save_standing,
+    )
+    from quorum_rl.experts.ppo.presets import (
+        Preset as Preset,
+        agents_per_wave as agents_per_wave,
+        preset as preset,
+    )
+    from quorum_rl.experts.ppo.training import (
+        Judged as Judged,
+        PopulationProgress as PopulationProgress,
+        Stopped as Stopped,
+        WaveState as WaveState,
+        train_population as train_population,
+    )
+    from quorum_rl.experts.smoothing import (
+        RULES as RULES,
+        SmoothedExperts as SmoothedExperts,
+        mixed_with_uniform as mixed_with_uniform,
+        smoothed as smoothed,
+        smoothed_by as smoothed_by,
+    )
+    from quorum_rl.experts.storage import (
+        load_population as load_population,
+        map_tensors as map_tensors,
+        numbered_leaves as numbered_leaves,
+        save_population as save_population,
+        write_tensors as write_tensors,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "black_box": "CallableExperts",
+            "checks": "Probabilities check_batch_independence check_floor checked_observations",
+            "evaluation": "default_returns",
+            "expert_set": "ExpertSet LoggedExperts UnloggedExperts",
+            "onnx_experts": "OnnxExperts files_named",
+            "population": "Population",
+            "ppo.checkpoint": "load_standing save_standing",
+            "ppo.presets": "Preset agents_per_wave preset",
+            "ppo.training": "PopulationProgress Judged Stopped WaveState train_population",
+            "smoothing": "RULES SmoothedExperts mixed_with_uniform smoothed smoothed_by",
+            "storage": "load_population map_tensors numbered_leaves save_population write_tensors",
+        },
+    )

@@ -1,44 +1,55 @@
 """Offline reinforcement learning as losses: what to learn, apart from how privately."""
 
-from quorum_rl.learners.bc import Bc
-from quorum_rl.learners.bcq import Bcq
-from quorum_rl.learners.cql import Cql
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.double_dqn import DoubleDqn
-from quorum_rl.learners.learner import DenseLearner, Learner, Networks, Outputs
-from quorum_rl.learners.losses import (
-    bootstrapped_return,
-    huber,
-    negative_log_likelihood,
-    of_action,
-)
-from quorum_rl.learners.networks import apply_network
-from quorum_rl.learners.registry import (
-    get_learner,
-    hyper_parameters,
-    learner_from_json,
-    learner_names,
-    learner_to_json,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Bc",
-    "Bcq",
-    "Cql",
-    "Decision",
-    "DenseLearner",
-    "DoubleDqn",
-    "Learner",
-    "Networks",
-    "Outputs",
-    "apply_network",
-    "bootstrapped_return",
-    "get_learner",
-    "huber",
-    "hyper_parameters",
-    "learner_from_json",
-    "learner_names",
-    "learner_to_json",
-    "negative_log_likelihood",
-    "of_action",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.learners.bc import Bc as Bc
+    from quorum_rl.learners.bcq import Bcq as Bcq
+    from quorum_rl.learners.cql import Cql as Cql
+    from quorum_rl.learners.decision import Decision as Decision
+    from quorum_rl.learners.double_dqn import DoubleDqn as DoubleDqn
+    from quorum_rl.learners.learner import (
+        DenseLearner as DenseLearner,
+        Learner as Learner,
+        Networks as Networks,
+        Outputs as Outputs,
+        outputs_of as outputs_of,
+        require as require,
+    )
+    from quorum_rl.learners.losses import (
+        bootstrapped_return as bootstrapped_return,
+        huber as huber,
+        negative_log_likelihood as negative_log_likelihood,
+        of_action as of_action,
+    )
+    from quorum_rl.learners.networks import (
+        Layer as Layer,
+        apply_hidden as apply_hidden,
+        apply_network as apply_network,
+    )
+    from quorum_rl.learners.registry import (
+        get_learner as get_learner,
+        hyper_parameters as hyper_parameters,
+        learner_from_json as learner_from_json,
+        learner_names as learner_names,
+        learner_to_json as learner_to_json,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "bc": "Bc",
+            "bcq": "Bcq",
+            "cql": "Cql",
+            "decision": "Decision",
+            "double_dqn": "DoubleDqn",
+            "learner": "DenseLearner Learner Networks Outputs outputs_of require",
+            "losses": "bootstrapped_return huber negative_log_likelihood of_action",
+            "networks": "Layer apply_hidden apply_network",
+            "registry": (
+                "get_learner hyper_parameters learner_from_json learner_names learner_to_json"
+            ),
+        },
+    )

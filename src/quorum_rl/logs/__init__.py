@@ -1,34 +1,60 @@
 """Stage 3, the logs: what the experts did."""
 
-from quorum_rl.logs.arrays import StepArrays, from_step_arrays, to_step_arrays
-from quorum_rl.logs.assemble import from_episodes, from_padded
-from quorum_rl.logs.collect import as_they_acted, collect, collect_from_gymnasium
-from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.minari import read_minari, write_minari
-from quorum_rl.logs.native import open_demonstrations, save_demonstrations
-from quorum_rl.logs.pool import ReleaseSplit, split_release_pool
-from quorum_rl.logs.tables import TableColumns, read_table, write_table
-from quorum_rl.types import Episode
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Declared",
-    "Demonstrations",
-    "Episode",
-    "ReleaseSplit",
-    "StepArrays",
-    "TableColumns",
-    "as_they_acted",
-    "collect",
-    "collect_from_gymnasium",
-    "from_episodes",
-    "from_padded",
-    "from_step_arrays",
-    "open_demonstrations",
-    "read_minari",
-    "read_table",
-    "save_demonstrations",
-    "split_release_pool",
-    "to_step_arrays",
-    "write_minari",
-    "write_table",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.logs.agreement import (
+        QUANTILES as QUANTILES,
+        AgreementCurve as AgreementCurve,
+        agreement_curve as agreement_curve,
+    )
+    from quorum_rl.logs.arrays import (
+        StepArrays as StepArrays,
+        from_step_arrays as from_step_arrays,
+        to_step_arrays as to_step_arrays,
+    )
+    from quorum_rl.logs.assemble import from_episodes as from_episodes, from_padded as from_padded
+    from quorum_rl.logs.collection import (
+        as_they_acted as as_they_acted,
+        collect as collect,
+        collect_from_gymnasium as collect_from_gymnasium,
+        smoothing_of as smoothing_of,
+    )
+    from quorum_rl.logs.demonstrations import (
+        Columns as Columns,
+        Declared as Declared,
+        Demonstrations as Demonstrations,
+        Episodes as Episodes,
+    )
+    from quorum_rl.logs.minari import read_minari as read_minari, write_minari as write_minari
+    from quorum_rl.logs.native import (
+        open_demonstrations as open_demonstrations,
+        save_demonstrations as save_demonstrations,
+    )
+    from quorum_rl.logs.pool import (
+        ReleaseSplit as ReleaseSplit,
+        split_release_pool as split_release_pool,
+    )
+    from quorum_rl.logs.tables import (
+        TableColumns as TableColumns,
+        columns_named as columns_named,
+        read_table as read_table,
+        write_table as write_table,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "agreement": "QUANTILES AgreementCurve agreement_curve",
+            "arrays": "StepArrays from_step_arrays to_step_arrays",
+            "assemble": "from_episodes from_padded",
+            "collection": "as_they_acted collect collect_from_gymnasium smoothing_of",
+            "demonstrations": "Columns Declared Demonstrations Episodes",
+            "minari": "read_minari write_minari",
+            "native": "open_demonstrations save_demonstrations",
+            "pool": "ReleaseSplit split_release_pool",
+            "tables": "TableColumns columns_named read_table write_table",
+        },
+    )

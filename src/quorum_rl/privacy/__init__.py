@@ -3,48 +3,51 @@
 Numerics are loaded when they are used: whoever only names an event does not wait for them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from quorum_rl.privacy.events import (
-    Event,
-    ReleaseEvent,
-    SelectionEvent,
-    TrainingEvent,
-    event_from_json,
-    event_to_json,
-)
+from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.privacy.accounting import total_delta, total_epsilon
-    from quorum_rl.privacy.planner import ReleasePlan, plan_from_json, plan_release
-
-__all__ = [
-    "Event",
-    "ReleaseEvent",
-    "ReleasePlan",
-    "SelectionEvent",
-    "TrainingEvent",
-    "event_from_json",
-    "event_to_json",
-    "plan_from_json",
-    "plan_release",
-    "total_delta",
-    "total_epsilon",
-]
-
-_MODULES = {
-    "ReleasePlan": "planner",
-    "plan_from_json": "planner",
-    "plan_release": "planner",
-    "total_delta": "accounting",
-    "total_epsilon": "accounting",
-}
-
-
-if not TYPE_CHECKING:  # a type checker knows the names, and no others
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    from quorum_rl.privacy.accounting import (
+        total_delta as total_delta,
+        total_epsilon as total_epsilon,
+    )
+    from quorum_rl.privacy.advice import what_would_help as what_would_help
+    from quorum_rl.privacy.calibration import (
+        noise_multiplier_for as noise_multiplier_for,
+        steps_for as steps_for,
+    )
+    from quorum_rl.privacy.events import (
+        LEAST_NOISE as LEAST_NOISE,
+        MOST_NOISE as MOST_NOISE,
+        Event as Event,
+        Mode as Mode,
+        ReleaseEvent as ReleaseEvent,
+        SelectionEvent as SelectionEvent,
+        TrainingEvent as TrainingEvent,
+        event_from_json as event_from_json,
+        event_to_json as event_to_json,
+        kind_of as kind_of,
+        largest_probability as largest_probability,
+    )
+    from quorum_rl.privacy.expectation import expected_lengths as expected_lengths
+    from quorum_rl.privacy.planner import (
+        ReleasePlan as ReleasePlan,
+        plan_from_json as plan_from_json,
+        plan_release as plan_release,
+    )
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "accounting": "total_delta total_epsilon",
+            "advice": "what_would_help",
+            "calibration": "noise_multiplier_for steps_for",
+            "events": (
+                "LEAST_NOISE MOST_NOISE Event Mode ReleaseEvent SelectionEvent TrainingEvent "
+                "event_from_json event_to_json kind_of largest_probability"
+            ),
+            "expectation": "expected_lengths",
+            "planner": "ReleasePlan plan_from_json plan_release",
+        },
+    )

@@ -1,6 +1,17 @@
 """What may leave the building, and checking what did."""
 
-from quorum_rl.publication.bundle import check_bundle
-from quorum_rl.publication.run import Bundle, Choices, publish
+from typing import TYPE_CHECKING
 
-__all__ = ["Bundle", "Choices", "check_bundle", "publish"]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.publication.bundle import check_bundle as check_bundle
+    from quorum_rl.publication.run import Bundle as Bundle, Choices as Choices, publish as publish
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "bundle": "check_bundle",
+            "run": "Bundle Choices publish",
+        },
+    )

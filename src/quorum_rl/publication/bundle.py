@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl import __version__
-from quorum_rl.budget.checked import LEDGER, Checked, Signed, check_guarantees, check_signed
-from quorum_rl.budget.consistency import check_consistent
-from quorum_rl.budget.schema import certificate_of, read_file, strict_object
-from quorum_rl.budget.signature import signature_path
+from quorum_rl.budget import (
+    LEDGER,
+    Checked,
+    Signed,
+    certificate_of,
+    check_consistent,
+    check_guarantees,
+    check_signed,
+    read_file,
+    signature_path,
+    strict_object,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.publication.words import ABOUT, CERTIFICATE, MANIFEST, POLICY

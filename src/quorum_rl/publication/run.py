@@ -14,17 +14,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from quorum_rl.budget import Certificate, LedgerRecord
-from quorum_rl.budget.checked import LEDGER
-from quorum_rl.budget.consistency import Consistency, check_consistent
-from quorum_rl.budget.schema import (
+from quorum_rl.budget import (
+    LEDGER,
     SCHEMA_FILE,
+    Certificate,
+    Consistency,
+    LedgerRecord,
     certificate_of,
+    check_consistent,
+    check_signature,
     read_file,
     schema_text,
+    sign,
+    signature_path,
     strict_object,
 )
-from quorum_rl.budget.signature import check_signature, sign, signature_path
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.publication.bundle import check_bound, manifest, plain_file, write_bundle
@@ -253,8 +257,11 @@ def _released(run: Path, claim: Certificate) -> bytes:
     plain_file(run, RELEASED, "nothing that was released")
     import pyarrow.parquet as pq
 
-    from quorum_rl.release import read_released, save_released  # late: this imports JAX
-    from quorum_rl.release.storage import METADATA_KEY
+    from quorum_rl.release import (  # late: this imports JAX
+        METADATA_KEY,
+        read_released,
+        save_released,
+    )
 
     released = read_released(run / RELEASED)
     facts = json.loads(pq.read_schema(run / RELEASED).metadata[METADATA_KEY])["facts"]

@@ -4,10 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from quorum_rl.budget import Certificate
-from quorum_rl.budget.checked import LEDGER
-from quorum_rl.budget.schema import SCHEMA_FILE
-from quorum_rl.budget.signature import SUFFIX
+from quorum_rl.budget import LEDGER, SCHEMA_FILE, SUFFIX, Certificate
 
 CERTIFICATE: Final = "certificate.json"
 POLICY: Final = "policy.safetensors"

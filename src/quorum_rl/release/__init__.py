@@ -1,19 +1,40 @@
 """Stage 1: which prefixes of which trajectories may be published, decided with noise."""
 
-from quorum_rl.release.release import (
-    ReleaseOutcome,
-    experts_who_acted,
-    release,
-    release_and_keep,
-)
-from quorum_rl.release.storage import read_released, read_released_with_facts, save_released
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ReleaseOutcome",
-    "experts_who_acted",
-    "read_released",
-    "read_released_with_facts",
-    "release",
-    "release_and_keep",
-    "save_released",
-]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.release.distributed import count_as_told as count_as_told
+    from quorum_rl.release.mechanism import released_lengths as released_lengths
+    from quorum_rl.release.noise import Noise as Noise
+    from quorum_rl.release.run import (
+        REPRODUCIBLE_NOISE as REPRODUCIBLE_NOISE,
+        ReleaseOutcome as ReleaseOutcome,
+        accepted_assumptions as accepted_assumptions,
+        experts_who_acted as experts_who_acted,
+        release as release,
+        release_and_keep as release_and_keep,
+    )
+    from quorum_rl.release.storage import (
+        METADATA_KEY as METADATA_KEY,
+        read_released as read_released,
+        read_released_with_facts as read_released_with_facts,
+        save_released as save_released,
+    )
+    from quorum_rl.release.used_markers import marked_as_trained as marked_as_trained
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "distributed": "count_as_told",
+            "mechanism": "released_lengths",
+            "noise": "Noise",
+            "run": (
+                "REPRODUCIBLE_NOISE ReleaseOutcome accepted_assumptions experts_who_acted release "
+                "release_and_keep"
+            ),
+            "storage": "METADATA_KEY read_released read_released_with_facts save_released",
+            "used_markers": "marked_as_trained",
+        },
+    )

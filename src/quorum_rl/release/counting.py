@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.experts import ExpertSet
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy import ReleaseEvent
 from quorum_rl.release.mechanism import Integers
 
 EXPERTS_AT_ONCE: Final = 512  # with the rows below, arrays of 28 MiB: memory that is reused

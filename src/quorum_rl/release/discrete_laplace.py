@@ -8,7 +8,7 @@ integers, and geometric variables from such coins.
 
 from fractions import Fraction
 
-from quorum_rl.budget.entropy import BitStream
+from quorum_rl.budget import BitStream
 
 
 def discrete_laplace(stream: BitStream, epsilon: Fraction) -> int:

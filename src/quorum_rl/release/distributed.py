@@ -25,7 +25,7 @@ from quorum_rl.distributed import (
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy import ReleaseEvent
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
 from quorum_rl.release.mechanism import CountBlock, Integers
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.privacy import ReleaseEvent
 
 Integers = npt.NDArray[np.int64]
 CountBlock = Callable[[Integers, int, int], Integers]

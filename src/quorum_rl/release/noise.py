@@ -6,8 +6,8 @@ depend on the order or the blocks in which counts are computed.
 
 from fractions import Fraction
 
-from quorum_rl.budget.entropy import Entropy
-from quorum_rl.privacy.events import ReleaseEvent
+from quorum_rl.budget import Entropy
+from quorum_rl.privacy import ReleaseEvent
 from quorum_rl.release.discrete_laplace import discrete_laplace
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.budget.entropy import Entropy
+from quorum_rl.budget import Entropy
 from quorum_rl.logs import Demonstrations
 from quorum_rl.release.mechanism import Integers
 

@@ -1,6 +1,6 @@
 """What a report may show only to people who may see the logs themselves."""
 
-from quorum_rl.logs.agreement import QUANTILES, AgreementCurve
+from quorum_rl.logs import QUANTILES, AgreementCurve
 from quorum_rl.report.facts import Agreement
 
 MEDIAN, LOW, HIGH = QUANTILES.index(0.5), QUANTILES.index(0.1), QUANTILES.index(0.9)

@@ -37,8 +37,7 @@ def gather_episode(folder: Path, world: str | None) -> Maybe[EpisodePicture]:
 
 
 def _drawn(path: Path, name: str) -> Maybe[EpisodePicture]:
-    from quorum_rl.envs import draw_episode, get_world, with_params
-    from quorum_rl.envs.gymnasium_bridge import WorldEnv, play_episodes
+    from quorum_rl.envs import WorldEnv, draw_episode, get_world, play_episodes, with_params
     from quorum_rl.policy import Policy
     from quorum_rl.types import Transition
 

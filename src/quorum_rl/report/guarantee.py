@@ -4,14 +4,17 @@ import math
 from pathlib import Path
 from typing import Final
 
-from quorum_rl.budget import Certificate, certificate, read_ledger
-from quorum_rl.budget.consistency import check_consistent
-from quorum_rl.budget.schema import read_certificate
+from quorum_rl.budget import (
+    Certificate,
+    certificate,
+    check_consistent,
+    read_certificate,
+    read_ledger,
+)
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy import Event, ReleaseEvent, SelectionEvent, total_epsilon
-from quorum_rl.privacy.events import event_from_json
+from quorum_rl.privacy import Event, ReleaseEvent, SelectionEvent, event_from_json, total_epsilon
 from quorum_rl.report.facts import Charge, Guarantee, Maybe, Missing, Notice, Spending, Stage
-from quorum_rl.report.reading import reading
+from quorum_rl.report.json_facts import reading
 
 NOT_CHECKED: Final = (
     "Not checked here, for the ledger is kept elsewhere: name it with 'quorum report --ledger'."

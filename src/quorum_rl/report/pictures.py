@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quorum_rl.logs.agreement import QUANTILES, AgreementCurve
+from quorum_rl.logs import QUANTILES, AgreementCurve
 
 BLUE, GREY = "#0072b2", "#666666"
 

@@ -31,7 +31,7 @@ def write_report(
         QuorumError: if there is no run, one of its files is damaged, or the page cannot be written;
             or if a page with diagnostics would take the place of the one that is published.
     """
-    from quorum_rl.report.gather import gather
+    from quorum_rl.report.gathering import gather
     from quorum_rl.report.page import render
 
     place = Path(folder)

@@ -1,8 +1,25 @@
 """Many trials of one search, and the best of them: who chooses, by what, and who pays for it."""
 
-from quorum_rl.sweep.programs import one_by_one
-from quorum_rl.sweep.run import Sweep, Swept, sweep
-from quorum_rl.sweep.space import Search
-from quorum_rl.sweep.trials import Common
+from typing import TYPE_CHECKING
 
-__all__ = ["Common", "Search", "Sweep", "Swept", "one_by_one", "sweep"]
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.sweep.cluster import on_ray as on_ray
+    from quorum_rl.sweep.judge import Judge as Judge
+    from quorum_rl.sweep.programs import Spread as Spread, one_by_one as one_by_one
+    from quorum_rl.sweep.run import Sweep as Sweep, Swept as Swept, sweep as sweep
+    from quorum_rl.sweep.space import Search as Search
+    from quorum_rl.sweep.trials import Common as Common
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "cluster": "on_ray",
+            "judge": "Judge",
+            "programs": "Spread one_by_one",
+            "run": "Sweep Swept sweep",
+            "space": "Search",
+            "trials": "Common",
+        },
+    )

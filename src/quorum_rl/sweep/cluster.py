@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import Progress
+from quorum_rl.pipeline import Progress
 from quorum_rl.sweep.programs import Found, Inputs, Spread, found_by
 from quorum_rl.sweep.trials import Program
 

@@ -14,9 +14,8 @@ import numpy as np
 from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.fit.charging import charge_training
-from quorum_rl.fit.folder import RunFolder
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import RunFolder, charge_training
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
 from quorum_rl.release import read_released, release, save_released
 from quorum_rl.sweep.trials import FREE, Trial

@@ -10,10 +10,9 @@ import jax
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.envs import AnyWorld, get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import Progress, Study
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.fit.export import policy_of
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import Progress, Study, policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.sweep.judge import agreement
 from quorum_rl.sweep.trials import Program, Trial

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from quorum_rl.budget import Certificate
-from quorum_rl.experiments.study import Progress
 from quorum_rl.files import write_json
-from quorum_rl.fit.folder import RunFolder
 from quorum_rl.learners import learner_to_json
+from quorum_rl.pipeline import Progress, RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.sweep.programs import Found, Inputs, Judged, Spread

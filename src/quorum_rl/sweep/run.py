@@ -10,16 +10,14 @@ from typing import Any, Final
 
 from quorum_rl.budget import Budget, Certificate, Entropy, Ledger, OsEntropy
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import Progress
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing
-from quorum_rl.fit.folder import RunFolder
-from quorum_rl.fit.options import ReportLine, check_noisy
 from quorum_rl.learners import learner_to_json
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, total_epsilon
-from quorum_rl.release.release import REPRODUCIBLE_NOISE
+from quorum_rl.release import REPRODUCIBLE_NOISE
 from quorum_rl.sweep.judge import (
     PAID_ELSEWHERE,
     Judge,

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 from quorum_rl.errors import QuorumError, unknown_name
-from quorum_rl.fit.settings import FitSettings
+from quorum_rl.pipeline import FitSettings
 
 Value: TypeAlias = bool | int | float | str
 Choices: TypeAlias = dict[str, Value]

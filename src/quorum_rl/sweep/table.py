@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quorum_rl.envs.drawing import save_figure
+from quorum_rl.envs import save_figure
 from quorum_rl.evaluation import summarise
 from quorum_rl.files import replacing
 from quorum_rl.sweep.programs import Judged

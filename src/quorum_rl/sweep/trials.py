@@ -7,12 +7,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experiments.study import togetherness
-from quorum_rl.fit import FitPlan, FitSettings, plan_fit
-from quorum_rl.fit.rule import chosen_learner
-from quorum_rl.fit.stages import Cost, private_step
 from quorum_rl.learners import DenseLearner
 from quorum_rl.logs import Declared
+from quorum_rl.pipeline import (
+    Cost,
+    FitPlan,
+    FitSettings,
+    chosen_learner,
+    plan_fit,
+    private_step,
+    togetherness,
+)
 from quorum_rl.sweep.space import Choices, named_settings
 
 # What a training does and not what it costs: plans that differ in nothing else share a calibration.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.pytree import pytree
-from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
+from quorum_rl.training.data import Array, ChosenData, ExpertData
 from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.mapped import MappedData, numbers_read
 from quorum_rl.training.mechanism import sum_over_drawn, trained_count, who_is_drawn

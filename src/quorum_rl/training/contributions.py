@@ -16,9 +16,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.learners import Learner
-from quorum_rl.learners.learner import DenseLearner, require
-from quorum_rl.learners.networks import apply_hidden
+from quorum_rl.learners import DenseLearner, Learner, apply_hidden, require
 from quorum_rl.types import Transition
 
 Array = jax.Array

@@ -26,7 +26,7 @@ from quorum_rl.training.coming import (
     most_at_once,
 )
 from quorum_rl.training.contributions import mean_gradient
-from quorum_rl.training.expert_data import Array, ChosenData, ExpertData, plain_batch
+from quorum_rl.training.data import Array, ChosenData, ExpertData, plain_batch
 from quorum_rl.training.keys import key_of, keys_of, step_key
 from quorum_rl.training.mechanism import (
     private_mean,

@@ -36,9 +36,9 @@ import jax.numpy as jnp
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
-from quorum_rl.privacy.events import TrainingEvent
+from quorum_rl.privacy import TrainingEvent
 from quorum_rl.training.contributions import Contribution
-from quorum_rl.training.expert_data import Array, ChosenData, ExpertData
+from quorum_rl.training.data import Array, ChosenData, ExpertData
 from quorum_rl.training.generator import random_words
 from quorum_rl.training.keys import StepKeys
 from quorum_rl.training.lattice import lattice_sum, units_for

@@ -12,7 +12,7 @@ import optax
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.learners import Learner
 from quorum_rl.pytree import pytree
-from quorum_rl.training.expert_data import Array
+from quorum_rl.training.data import Array
 from quorum_rl.training.mechanism import PrivateStep, StepNumbers, StepShape
 
 

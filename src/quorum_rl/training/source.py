@@ -7,7 +7,7 @@ import jax
 
 from quorum_rl.distributed import is_single_process
 from quorum_rl.logs import Demonstrations
-from quorum_rl.training.expert_data import ExpertData, expert_data
+from quorum_rl.training.data import ExpertData, expert_data
 from quorum_rl.training.mapped import MappedData, mapped_data
 from quorum_rl.training.spread import SpreadData, spread_data
 

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from quorum_rl.distributed import SPLIT, whole_mesh
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
-from quorum_rl.training.expert_data import ExpertData, check_numbered
+from quorum_rl.training.data import ExpertData, check_numbered
 
 TreeT = TypeVar("TreeT")
 

@@ -1,0 +1,243 @@
+"""The certificate: what may be claimed, computed from the ledger and from nothing else."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Final
+
+from quorum_rl.budget.published import NOT_VALID, Published, published_claim
+from quorum_rl.budget.record import Charge, Kind, LedgerRecord
+from quorum_rl.budget.spent import spent_epsilon
+from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
+
+FORMAT: Final = 1  # of a certificate's file: `certificate.schema.json` describes it
+DECIMALS: Final = 4  # of every ε that is shown
+
+
+def _is_release(event: Event) -> bool:
+    return isinstance(event, ReleaseEvent)
+
+
+def _has_floor(event: Event) -> bool:
+    return isinstance(event, ReleaseEvent) and event.p_min > 0
+
+
+# Name, text, and the events whose guarantee needs it.
+_ASSUMPTIONS: Final[tuple[tuple[str, str, Callable[[Event], bool]], ...]] = (
+    (
+        "logs-from-queried-policies",
+        "the policies that were queried generated the logs, exactly as they are",
+        _is_release,
+    ),
+    (
+        "independent-trajectories",
+        "trajectories were drawn independently of one another, and how many there are and in which "
+        "order does not depend on what is in them",
+        _is_release,
+    ),
+    (
+        "common-world",
+        "start states and dynamics are common to all experts and not themselves secret: released "
+        "prefixes contain raw states",
+        _is_release,
+    ),
+    (
+        "floor-everywhere",
+        "every expert gives every action at least the declared probability p_min, in every state",
+        _has_floor,
+    ),
+    (
+        "public-ends",
+        "a trajectory's end is a public function of state, action and time",
+        _is_release,
+    ),
+    ("one-expert-each", "nobody owns two experts", lambda _: True),
+)
+ASSUMPTIONS: Final = {name: text for name, text, _ in _ASSUMPTIONS}
+"""The assumptions that code cannot check, by the names under which a user accepts them."""
+
+NOT_ACCOUNTED: Final = (
+    "anything learned from these experts that was not charged to this ledger, choosing "
+    "hyper-parameters by looking at their data included",
+    "choosing a later event by looking at the output of an earlier one: the sum is that of events "
+    "whose constants were fixed beforehand",
+)
+LIMITATIONS: Final = (
+    "the guarantee is about the experts' policies, with their logs secret: whoever already holds a "
+    "log recognises a released prefix of it",
+    "side channels such as running time and memory are not covered",
+)
+TRAINING_LIMITATIONS: Final = (
+    "the training's Gaussian noise is exact as far as the bits of a counter-based generator with a "
+    "key of 64 bits are uniform",
+)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something the guarantee rests on; `accepted` if every event that needs it was run with it."""
+
+    name: str
+    text: str
+    accepted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What a ledger's charges guarantee.
+
+    `epsilon` is rounded up, and infinite where nothing finite can be claimed. `ledger_head` is the
+    hash of the ledger's last line: a ledger that was cut shorter since does not have it.
+
+    Guarantee: everything that was charged to the ledger is together (`epsilon`,
+    `delta`)-indistinguishable for `relation`, if the `assumptions` hold; what is `not_accounted`
+    is not covered.
+    """
+
+    format: int = FORMAT
+    kind: Kind
+    identity: str
+    relation: str
+    modes: tuple[str, ...]
+    epsilon: float
+    delta: float
+    budget_epsilon: float | None
+    budget_delta: float | None
+    statement: str
+    events: tuple[dict[str, Any], ...]
+    assumptions: tuple[Assumption, ...]
+    not_accounted: tuple[str, ...]
+    limitations: tuple[str, ...]
+    marks: tuple[str, ...]
+    published: Published | None
+    torn: bool
+    ledger_head: str
+
+    def to_json(self) -> str:
+        """The certificate as a JSON object; an infinite epsilon is null."""
+        facts = asdict(self)
+        facts["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
+        return json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certificate:
+    """The certificate of everything that a ledger was charged for.
+
+    `delta` is where ε is stated: the ledger's own unless given.
+
+    Guarantee: `epsilon` is never less than what was spent, and infinite where a pool was used
+    more than once or mode `paper` was used, for nobody knows what that cost.
+
+    Raises:
+        QuorumError: if neither the ledger nor the caller names a delta.
+    """
+    epsilon = spent_epsilon(record, delta)
+    at = record.delta if delta is None else delta
+    assert at is not None  # spent_epsilon raised otherwise
+    return stated(record, rounded_up(epsilon), at)
+
+
+def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
+    """The certificate of a ledger whose charges cost the ε `shown`, a text of `rounded_up`.
+
+    Nothing is computed here: whoever calls this answers for the number.
+    """
+    events = record.events
+    modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
+    certified = shown if not (repeated_pools(record) or "paper" in modes) else "inf"
+    trained = not all(isinstance(event, ReleaseEvent) for event in events)
+    return Certificate(
+        kind=record.kind,
+        identity=record.identity,
+        relation=record.relation,
+        modes=tuple(modes),
+        epsilon=float(certified),
+        delta=delta,
+        budget_epsilon=record.epsilon,
+        budget_delta=record.delta,
+        statement=_statement(record, shown, delta, paper="paper" in modes),
+        events=tuple(_shown(charge) for charge in record.charges),
+        assumptions=_assumptions(record),
+        not_accounted=NOT_ACCOUNTED + repeated_pools(record),
+        limitations=LIMITATIONS + (TRAINING_LIMITATIONS if trained else ()),
+        marks=tuple(mark.text for mark in record.marks),
+        published=published_claim(record) if "paper" in modes else None,
+        torn=record.torn,
+        ledger_head=record.head,
+    )
+
+
+def rounded_up(epsilon: float) -> str:
+    """An ε as text with few decimals, never below the number itself."""
+    if not math.isfinite(epsilon):
+        return "inf"
+    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-DECIMALS), rounding=ROUND_CEILING))
+
+
+def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -> str:
+    """The certificate in a few sentences."""
+    sentences = []
+    if repeated_pools(record) or shown == "inf":
+        sentences.append(f"No finite ε can be claimed at δ = {delta:g}.")
+    elif paper:
+        sentences.append(
+            f"Mode paper, for reproduction: what came out is not certified. With fresh draws its "
+            f"events would cost ε = {shown} at δ = {delta:g}."
+        )
+    else:
+        sentences.append(
+            f"What came out is (ε = {shown}, δ = {delta:g})-indistinguishable for "
+            f"{record.relation}, under the assumptions named."
+        )
+    if record.torn:
+        sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
+    if record.kind == "research":
+        sentences.append("This is a research ledger: its budget was not enforced.")
+    if paper:
+        sentences.append(f"The published claim {NOT_VALID}.")
+    if repeated_pools(record):
+        sentences.append("A release pool was used more than once, so the claim does not hold.")
+    return " ".join(sentences)
+
+
+def _shown(charge: Charge) -> dict[str, Any]:
+    """An event with all its constants. Other facts of the charge stay in the ledger."""
+    return {"run": charge.run, "at": charge.at, **event_to_json(charge.event)}
+
+
+def needed_assumptions(event: Event) -> tuple[str, ...]:
+    """The names of what an event's guarantee rests on and no code can check."""
+    return tuple(name for name, _, needed_by in _ASSUMPTIONS if needed_by(event))
+
+
+def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
+    found = []
+    for name, text, needed_by in _ASSUMPTIONS:
+        needing = [charge for charge in record.charges if needed_by(charge.event)]
+        if needing:
+            found.append(Assumption(name, text, all(_accepts(charge, name) for charge in needing)))
+    return tuple(found)
+
+
+def _accepts(charge: Charge, name: str) -> bool:
+    accepted = charge.facts.get("accepted")
+    return isinstance(accepted, list | tuple) and name in accepted
+
+
+def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
+    """What to say of each release pool that was used more than once, by a training included."""
+    pools = [charge.pool for charge in record.charges if charge.pool is not None]
+    repeated = sorted({pool for pool in pools if pools.count(pool) > 1})
+    said = [
+        f"the release pool {pool} was used {pools.count(pool)} times: stage 1 is private once per "
+        "pool, and what more than one run of it costs is unknown"
+        for pool in repeated
+    ]
+    said += [
+        f"the release pool {pool} was read by a training too: the stages must use different "
+        "trajectories, and what both of the same cost together is unknown"
+        for pool in sorted(record.whole_logs.intersection(pools))
+    ]
+    return tuple(said)

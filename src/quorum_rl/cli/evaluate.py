@@ -1,0 +1,181 @@
+"""`quorum evaluate`: how good a finished policy is, which costs no privacy."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from quorum_rl.cli.output import check_gymnasium_flags, check_new_file, check_seed, console
+from quorum_rl.errors import QuorumError
+from quorum_rl.files import write_json
+
+if TYPE_CHECKING:
+    from quorum_rl.envs import AnyWorld
+    from quorum_rl.policy import Policy
+
+POLICY = "policy.safetensors"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play greedy episodes of a finished policy, or estimate its return where none can be played.
+
+    Returns are also put on the scale 0 (random policy) to 1 (the world's reference policy). The 95%
+    interval is over episodes: it says nothing of what another training would give. A run's folder
+    gets the result as evaluation.json.
+
+    Example: quorum evaluate runs/cartpole --episodes 100
+    """
+
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a finished run, or a policy.safetensors."""
+    world: str | None = None
+    """A world's name, or path/to/file.py:NAME for your own; that of the logs unless given."""
+    gymnasium: str | None = None
+    """Play in this Gymnasium environment instead, such as LunarLander-v3."""
+    gymnasium_param: dict[str, float] = field(default_factory=dict)
+    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
+    workers: int | None = None
+    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
+    fitted_q: bool = False
+    """Without a simulator: an estimate from the run's released prefixes, and no more than that."""
+    episodes: int = 100
+    """How many to play."""
+    seed: int = 0
+    """Another number, other episodes."""
+    out: Path | None = None
+    """Write the result to this file instead."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        check_seed(self.seed)
+        if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
+            raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
+        check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
+        if self.episodes < 1:
+            raise QuorumError(f"--episodes is {self.episodes}: give at least 1.")
+        if self.out is not None:
+            check_new_file(self.out, overwrite=True)
+        from quorum_rl.policy import Policy
+
+        file = self.policy / POLICY if self.policy.is_dir() else self.policy
+        if self.policy.is_dir() and not file.exists():
+            raise QuorumError(f"{str(self.policy)!r} holds no finished run: there is no {POLICY}.")
+        policy = Policy.load(file)
+        facts = self._estimated(policy) if self.fitted_q else self._measured(policy)
+        written = self._write(facts)
+        if self.json:
+            print(json.dumps(facts, indent=2))
+        else:
+            console().print(_in_words(facts) + (f": {written}" if written else ""))
+
+    def _measured(self, policy: "Policy") -> dict[str, Any]:
+        if self.gymnasium is not None:
+            return self._measured_in(self.gymnasium, policy)
+        from quorum_rl.distributed import prepare
+
+        prepare()
+        import jax
+
+        from quorum_rl.evaluation import policy_returns, summarise
+
+        world = self._world(policy)
+        found = policy_returns(policy, world, jax.random.key(self.seed), self.episodes)
+        return _facts(world.name, found, summarise(found), world.facts.normalised)
+
+    def _measured_in(self, environment: str, policy: "Policy") -> dict[str, Any]:
+        from quorum_rl.distributed import usable_cores
+        from quorum_rl.evaluation import gymnasium_returns, same_world, summarise
+
+        returns = gymnasium_returns(
+            policy.act,
+            environment,
+            self.gymnasium_param,
+            episodes=self.episodes,
+            seed=self.seed,
+            workers=self.workers or usable_cores(),
+        )
+        world = same_world(environment, self.gymnasium_param)
+        normalised = None if world is None else world.facts.normalised
+        facts = _facts(environment, returns, summarise(returns), normalised)
+        return facts | {"gymnasium_params": self.gymnasium_param}
+
+    def _world(self, policy: "Policy") -> "AnyWorld":
+        """The world to play in. A file may name one of ours only: others are run by the user."""
+        from quorum_rl.envs import get_world, world_names
+
+        if self.world is not None:
+            return get_world(self.world)
+        if policy.world not in world_names():
+            raise QuorumError(
+                f"the policy's world is {policy.world!r}, which is none of Quorum's own: say where "
+                "to play with --world or --gymnasium, or estimate with --fitted-q."
+            )
+        return get_world(policy.world)
+
+    def _estimated(self, policy: "Policy") -> dict[str, Any]:
+        from quorum_rl.evaluation import fitted_q_estimate
+        from quorum_rl.release import read_released
+
+        if not self.policy.is_dir():
+            raise QuorumError("--fitted-q needs released prefixes: give the folder of a run.")
+        found = fitted_q_estimate(
+            read_released(self.policy / "released.parquet"), policy.act, seed=self.seed
+        )
+        return {
+            "world": policy.world or "the world of the logs",
+            "episodes": 0,
+            "returns": [],
+            "mean": found.value,
+            "interval": None,
+            "score": None,
+            "score_interval": None,
+            "protocol": "fitted-q: estimated from released data, not measured",
+            "estimate": asdict(found),
+            "statement": str(found),
+        }
+
+    def _write(self, facts: dict[str, Any]) -> Path | None:
+        """A run's folder keeps the result; anything else only what was asked for."""
+        path = self.out
+        if path is None and (self.policy / "config.json").exists():
+            path = self.policy / "evaluation.json"
+        if path is not None:
+            write_json(path, facts)
+        return path
+
+
+def _facts(world: str, returns: Any, summary: Any, normalised: Any) -> dict[str, Any]:
+    """What was found; `normalised` puts a return on the common scale, where there is one."""
+    spread = summary.mean_interval
+    interval = None if spread is None else [spread.low, spread.high]
+    score = score_interval = None
+    if normalised is not None:
+        score = normalised(summary.mean)
+        score_interval = None if interval is None else sorted(map(normalised, interval))
+    return {
+        "world": world,
+        "episodes": len(returns),
+        "returns": [float(one) for one in returns],
+        "mean": summary.mean,
+        "interval": interval,
+        "score": score,
+        "score_interval": score_interval,
+        "protocol": "final",
+    }
+
+
+def _in_words(facts: dict[str, Any]) -> str:
+    if "statement" in facts:
+        return str(facts["statement"])
+    said = f"{facts['episodes']} episodes of {facts['world']}: mean return {facts['mean']:.4g}"
+    if facts["interval"] is not None:
+        said += " (95% {:.4g} to {:.4g})".format(*facts["interval"])
+    if facts["score"] is not None:
+        said += f", normalised {facts['score']:.3f}"
+    if facts["score_interval"] is not None:
+        said += " ({:.3f} to {:.3f})".format(*facts["score_interval"])
+    return said

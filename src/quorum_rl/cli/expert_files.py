@@ -1,0 +1,72 @@
+"""Experts from where a user keeps them: one file of a population, or an ONNX file for each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.experts import LoggedExperts, UnloggedExperts
+    from quorum_rl.logs import Demonstrations
+
+Output = Literal["probabilities", "logits"]
+
+
+def experts_from(
+    path: Path, demonstrations: "Demonstrations", output: Output = "probabilities"
+) -> "LoggedExperts":
+    """The experts at a path, as they acted in the demonstrations.
+
+    A path is a file of 'quorum experts train', a folder of ONNX files, a pattern such as
+    'desks/*.onnx', or a text file (.txt) with the name of one ONNX file a line. ONNX files are the
+    experts whom the log calls by their names; where it names none, and for the lines of a text
+    file, they are the experts 0, 1, 2, … in that order. `output` says what they answer.
+
+    Raises:
+        QuorumError: if there are none, or they are not those who acted.
+    """
+    from quorum_rl.release import experts_who_acted
+
+    return experts_who_acted(_experts(path, demonstrations, output), demonstrations)
+
+
+def _experts(path: Path, demonstrations: "Demonstrations", output: Output) -> "UnloggedExperts":
+    from quorum_rl.experts import OnnxExperts, load_population
+
+    declared = demonstrations.declared
+    files = _onnx_files(path, demonstrations.expert_names)
+    if files is None:
+        return load_population(path)
+    return OnnxExperts.from_files(
+        files,
+        observation_size=declared.observation_size,
+        action_count=declared.action_count,
+        p_min=declared.p_min or 0.0,
+        output=output,
+    )
+
+
+def _onnx_files(path: Path, names: tuple[str, ...]) -> list[Path] | None:
+    """One file for each expert; None if the path is that of a population."""
+    from quorum_rl.experts import files_named
+
+    if path.is_dir():
+        found = list(path.glob("*.onnx"))
+    elif path.suffix.lower() == ".txt":
+        found = _listed(path)
+    elif not path.exists() and any(sign in path.name for sign in "*?["):
+        found = list(path.parent.glob(path.name))
+    else:
+        return None
+    if not found:
+        raise QuorumError(f"experts {str(path)!r}: there is no ONNX file: give one per expert.")
+    return found if path.suffix.lower() == ".txt" else files_named(found, names)
+
+
+def _listed(path: Path) -> list[Path]:
+    """The files that a list names, relative to it."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise QuorumError(f"experts {str(path)!r} cannot be read: {error}.") from error
+    return [path.parent / line.strip() for line in lines if line.strip()]

@@ -1,0 +1,199 @@
+"""What commands share when they show something."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+BAR = 40  # characters of a full bar
+PICTURES = (".png", ".svg", ".pdf")
+SECONDS_BETWEEN_LINES = 60.0  # where a bar cannot move
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where people read: the standard output, or beside it where programs read that."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True, stderr=stderr)
+
+
+@contextmanager
+def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with the time that is left, told what is done and of how much.
+
+    It appears when it is told first, so that what is refused before has its sentence alone. In a
+    file or a pipe, where nothing moves, there is a line once a minute.
+    """
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description} {task.percentage:>3.0f}%"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=shown,
+    )
+    task = bar.add_task(what, total=None)
+    begun = said = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal said
+        if not bar.live.is_started:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+        now = time.monotonic()
+        if not shown.is_terminal and done < total and now - said >= SECONDS_BETWEEN_LINES:
+            said = now
+            shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s")
+
+    try:
+        yield update
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def stoppable(shown: "Console") -> Iterator[list[bool]]:
+    """Ctrl-C sets the flag; a second one ends the process at once."""
+    asked = [False]
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        if asked[0]:  # at once: unwinding out of a running XLA program can crash
+            shown.print("stopped at once; what was under way is lost")
+            os._exit(130)
+        asked[0] = True
+        shown.print("stopping after what is under way (Ctrl-C again to stop at once)")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def bar(share: float) -> str:
+    """A bar for a share of one."""
+    return "█" * round(BAR * share)
+
+
+def check_seed(seed: int | None) -> None:
+    """Fail for a seed that JAX would refuse, or take for another one."""
+    if seed is not None and not 0 <= seed < 2**32:
+        raise QuorumError(f"the seed is {seed}: give a whole number from 0 to {2**32 - 1}.")
+
+
+def check_gymnasium_flags(
+    environment: str | None, params: Mapping[str, float], workers: int | None
+) -> None:
+    """Fail for settings of a Gymnasium environment where there is none, and for no workers."""
+    if environment is None and (params or workers is not None):
+        raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
+    if workers is not None and workers < 1:
+        raise QuorumError(f"--workers is {workers}: give at least 1.")
+
+
+def check_new_file(path: Path, *, overwrite: bool) -> None:
+    """Fail before the work, not after it, if a result could not be written."""
+    if not path.parent.is_dir():
+        raise QuorumError(f"there is no folder {str(path.parent)!r} for {path.name!r}: create it.")
+    if path.is_dir():
+        raise QuorumError(f"{str(path)!r} is a folder: give a file name.")
+    if path.exists() and not overwrite:
+        raise QuorumError(
+            f"{str(path)!r} exists already: give another name, or --overwrite to replace it."
+        )
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Fail if nothing can be written into a folder."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise QuorumError(
+            f"nothing can be written into {str(folder)!r} ({error.strerror}): choose another."
+        ) from error
+
+
+def check_makeable(*folders: Path) -> None:
+    """Fail if one of these folders cannot be made, and make none."""
+    for folder in folders:
+        there = next((one for one in (folder, *folder.parents) if one.exists()), None)
+        if there is not None and not there.is_dir():
+            raise QuorumError(f"{str(there)!r} is a file, and is to be a folder: choose another.")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that may be there, and fail if nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise QuorumError(
+            f"{str(folder)!r} cannot be made a folder ({error.strerror}): choose another."
+        ) from error
+    check_folder(folder)
+
+
+def check_picture(path: Path) -> None:
+    """As `check_new_file`, for a picture, which may replace an older one."""
+    if path.suffix.lower() not in PICTURES:
+        raise QuorumError(f"{str(path)!r} is no picture: let it end in {', '.join(PICTURES)}.")
+    check_new_file(path, overwrite=True)
+
+
+def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print named facts, for a person or for a program."""
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        console().print(f"{name.replace('_', ' '):>20}  {value}")
+
+
+def begin_diagnostics(what: str, accepted: bool, picture: Path | None, seed: int) -> None:
+    """Start a command that looks at private data without noise.
+
+    Raises:
+        QuorumError: unless the user said that they know what that means.
+    """
+    if not accepted:
+        raise QuorumError(
+            f"{what} would be computed from private data without noise: add "
+            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
+        )
+    if picture is not None:
+        check_picture(picture)
+    check_seed(seed)
+    from quorum_rl.distributed import prepare  # late, for it imports JAX
+
+    prepare()
+
+
+def save_picture(figure: "Figure", path: Path) -> None:
+    """Write a picture in the format that its name says."""
+    from quorum_rl.envs import save_figure
+    from quorum_rl.files import replacing
+
+    with replacing(path) as temporary:
+        save_figure(figure, temporary)

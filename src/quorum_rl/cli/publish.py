@@ -1,0 +1,81 @@
+"""`quorum publish`: the bundle that may leave the building."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from quorum_rl.cli.ledger import show_checked
+from quorum_rl.cli.output import console, show_facts
+from quorum_rl.errors import QuorumError
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Write what may be published of a finished run into a new folder, or check such a folder.
+
+    The bundle has the policy, its certificate and the ledger as far as that covers it; nothing else
+    of the run, unless asked for. A run that is not private is refused.
+
+    Example: quorum publish runs/desks --out desks-policy
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a finished fit; with --check, a bundle."""
+    out: Path | None = None
+    """The folder to write, which must be new."""
+    ledger: Path | None = None
+    """The run's ledger, if it is not in the folder."""
+    with_released: bool = False
+    """Add the released prefixes: the guarantee covers them, but they contain raw states."""
+    without_ledger: bool = False
+    """Leave the ledger out: then nobody can compute epsilon again from the bundle."""
+    key: Path | None = None
+    """Sign the whole bundle with this key, a file of 'quorum certificate keygen'."""
+    research_not_private: bool = False
+    """I know that this is a research ledger: the bundle says first that it is not private."""
+    check: bool = False
+    """Check a bundle instead: every file, the certificate, the signature."""
+    public_key: str | None = None
+    """With --check: whose signature there must be; 64 hex digits, or a file with the key."""
+    json: bool = False
+    """Print machine-readable facts."""
+
+    def run(self) -> None:
+        if self.check:
+            self._check()
+        else:
+            self._publish()
+
+    def _check(self) -> None:
+        if self.out is not None:
+            raise QuorumError("--check writes nothing: leave out --out.")
+        from quorum_rl.publication import check_bundle
+
+        checked = check_bundle(self.run_folder, ledger=self.ledger, public_key=self.public_key)
+        show_checked(checked, as_json=self.json)
+
+    def _publish(self) -> None:
+        if self.out is None:
+            raise QuorumError("a bundle needs a new folder to be written into: give --out.")
+        if self.public_key is not None:
+            raise QuorumError("--public-key is for --check: sign with --key.")
+        from quorum_rl.publication import Choices, publish
+
+        choices = Choices(
+            with_released=self.with_released,
+            without_ledger=self.without_ledger,
+            research=self.research_not_private,
+        )
+        made = publish(self.run_folder, self.out, ledger=self.ledger, choices=choices, key=self.key)
+        if self.json:
+            facts = {"folder": str(made.folder), "files": made.files, "stayed": made.stayed}
+            show_facts(facts | {"remarks": made.remarks}, as_json=True)
+            return
+        out = console()
+        out.print(made.certificate.statement)
+        for remark in made.remarks:
+            out.print(remark)
+        out.print(f"may leave, in {made.folder}: {', '.join(sorted(made.files))}")
+        out.print(f"stays in {self.run_folder}: {', '.join(made.stayed) or 'nothing'}")

@@ -1,0 +1,140 @@
+"""`quorum release`: stage 1, from demonstrations and experts to published prefixes."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from quorum_rl.cli.expert_files import Output, experts_from
+from quorum_rl.cli.output import (
+    bar,
+    check_new_file,
+    check_seed,
+    console,
+    show_facts,
+    stoppable,
+    timed_bar,
+)
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.budget import Ledger
+    from quorum_rl.privacy import ReleasePlan
+    from quorum_rl.types import Released
+
+
+@dataclass(frozen=True)
+class Release:
+    """Release the prefixes that a quorum of the experts would have generated.
+
+    The ledger is charged first. Each file of demonstrations can be released from once.
+
+    Example: quorum release cartpole.arrow cartpole.safetensors --plan plan.json
+    --ledger cartpole.ledger --out released.parquet --accept one-expert-each
+    """
+
+    demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
+    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
+    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
+    in quotes, or a .txt file that lists them)."""
+    plan: Path
+    """A plan that 'quorum plan --out' wrote."""
+    ledger: Path
+    """The ledger of these experts; see 'quorum ledger create'."""
+    out: Path
+    """The file for the released prefixes, Parquet. They may be published."""
+    accept: tuple[str, ...] = ()
+    """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    experts_output: Output = "probabilities"
+    """What ONNX experts answer."""
+    training_minimum: int = 1
+    """Trajectories per expert to be left for training; experts with fewer are left out."""
+    run_name: str = "release"
+    """What the ledger calls this run."""
+    seed: int | None = None
+    """For reproduction only: noise that is not private against who knows the seed."""
+    json: bool = False
+    """Print the facts as JSON, and everything else to the standard error."""
+    overwrite: bool = False
+    """Replace the output file if it exists."""
+
+    def run(self) -> None:
+        from quorum_rl.distributed import prepare
+
+        check_new_file(self.out, overwrite=self.overwrite)
+        for other in (self.demonstrations, self.experts, self.plan, self.ledger):
+            if self.out.resolve() == other.resolve():
+                raise QuorumError(f"--out is {str(other)!r} itself: give another name.")
+        check_seed(self.seed)
+        plan = _read_plan(self.plan)
+        prepare()
+        from quorum_rl.budget import Ledger
+        from quorum_rl.privacy import event_to_json
+        from quorum_rl.release import save_released
+
+        # What is charged is finished: Ctrl-C would lose it, and only a second one does.
+        with stoppable(console(stderr=self.json)), Ledger.open(self.ledger) as ledger:
+            released = self._released(plan, ledger)
+            identity = ledger.record.identity
+            facts = {"ledger": identity, **event_to_json(plan.event)}
+            save_released(released, self.out, facts)
+        if self.json:
+            counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
+            show_facts({"released": str(self.out), **counts, **facts}, as_json=True)
+        else:
+            _show(released, self.out)
+
+    def _released(self, plan: "ReleasePlan", ledger: "Ledger") -> "Released":
+        from quorum_rl.budget import OsEntropy, SeededEntropy
+        from quorum_rl.logs import open_demonstrations
+        from quorum_rl.release import release
+
+        demonstrations = open_demonstrations(self.demonstrations).of_at_least(None)
+        experts = experts_from(self.experts, demonstrations, self.experts_output)
+        with timed_bar(console(stderr=self.json), "counting") as update:
+
+            def progress(steps: int, still_open: int) -> None:
+                update(steps if still_open else plan.event.prefix_cap, plan.event.prefix_cap)
+
+            return release(
+                experts,
+                demonstrations,
+                plan,
+                ledger,
+                run=self.run_name,
+                accepted=self.accept,
+                training_minimum=self.training_minimum,
+                entropy=OsEntropy() if self.seed is None else SeededEntropy(self.seed),
+                progress=progress,
+            )
+
+
+def _read_plan(path: Path) -> "ReleasePlan":
+    from quorum_rl.privacy import plan_from_json
+
+    try:
+        facts = json.loads(path.read_text())
+    except OSError as error:
+        raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise QuorumError(f"{str(path)!r} is no plan: make one with 'quorum plan'.") from error
+    return plan_from_json(facts)
+
+
+def _show(released: "Released", out: Path) -> None:
+    """What came out: outputs of the mechanism, so they may be shown."""
+    import numpy as np
+
+    lengths = released.lengths
+    console().print(f"{len(released)} prefixes, {int(lengths.sum())} transitions: {out}")
+    if not len(released):
+        return
+    edges = np.unique(np.geomspace(1, int(lengths.max()) + 1, 9).round().astype(int))
+    counts, edges = np.histogram(lengths, edges)
+    console().print("steps in a prefix, and how many have so many:")
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        label = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
+        console().print(f"{label:>9}  {bar(count / counts.max())} {count}")

@@ -1,0 +1,88 @@
+"""`quorum report`: one page about a run, for people who decide and people who research."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from quorum_rl.cli.output import begin_diagnostics, check_new_file, console
+from quorum_rl.errors import QuorumError
+
+if TYPE_CHECKING:
+    from quorum_rl.report import Agreement
+
+TRAJECTORIES = 200  # sampled for the agreement curve
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write the report of a run: one HTML file that needs no network.
+
+    Example: quorum report runs/cartpole
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """The run's folder, as 'quorum fit' left it."""
+    out: Path | None = None
+    """The file to write; report.html in the folder unless given."""
+    ledger: Path | None = None
+    """The experts' ledger, where the run was charged to one outside its folder."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    json: bool = False
+    """Print what the report shows as JSON, and write nothing."""
+    demonstrations: Path | None = None
+    """Diagnostics: the logs, for the experts' agreement. Needs the experts and the flag below."""
+    experts: Path | None = None
+    """Diagnostics: the experts who made them."""
+    diagnostics_not_private: bool = False
+    """I know that the agreement is not private, and that the page must not be published."""
+
+    def run(self) -> None:
+        if not self.folder.is_dir():
+            raise QuorumError(f"there is no folder {str(self.folder)!r}: give a run's folder.")
+        if self.ledger is not None and not self.ledger.is_file():
+            raise QuorumError(f"there is no ledger {str(self.ledger)!r}: give the run's own.")
+        agreement = self._agreement()
+        if self.json:
+            from quorum_rl.report import gather
+
+            found = gather(self.folder, agreement, self.ledger)
+            print(json.dumps(_plain(asdict(found)), indent=2))
+            return
+        from quorum_rl.report import report_name, write_report
+
+        out = self.out or self.folder / report_name(agreement is not None)
+        check_new_file(out, overwrite=self.overwrite)
+        made = write_report(self.folder, out, agreement=agreement, ledger=self.ledger)
+        console().print(f"the report is in {made}")
+
+    def _agreement(self) -> "Agreement | None":
+        """The agreement of the experts, where somebody asked for it knowingly."""
+        given = (self.demonstrations, self.experts)
+        if given == (None, None) and not self.diagnostics_not_private:
+            return None
+        if self.demonstrations is None or self.experts is None:
+            raise QuorumError(
+                "the agreement of the experts needs --demonstrations and --experts: give both."
+            )
+        what = "the agreement of the experts"
+        begin_diagnostics(what, self.diagnostics_not_private, picture=None, seed=0)
+        from quorum_rl.cli.expert_files import experts_from
+        from quorum_rl.logs import agreement_curve, open_demonstrations
+        from quorum_rl.report import agreement_facts
+
+        log = open_demonstrations(self.demonstrations)
+        experts = experts_from(self.experts, log)
+        return agreement_facts(agreement_curve(experts, log, trajectories=TRAJECTORIES))
+
+
+def _plain(value: Any) -> Any:
+    """Facts as JSON can hold them: no infinities, and without the picture."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items() if name != "svg"}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

@@ -1,0 +1,198 @@
+"""The shell around training a population: progress, interruption, files."""
+
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from quorum_rl import __version__
+from quorum_rl.cli.experts import Train
+from quorum_rl.cli.output import console, stoppable
+from quorum_rl.distributed import is_first, is_single_process
+from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
+from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.experts import (
+    Judged,
+    Population,
+    PopulationProgress,
+    Preset,
+    Stopped,
+    WaveState,
+    agents_per_wave,
+    load_standing,
+    save_population,
+    save_standing,
+    train_population,
+)
+
+SECONDS_BETWEEN_CHECKPOINTS = 600
+
+
+def train(command: Train) -> None:
+    """Train, choose and save experts; or stop, and leave what is needed to go on."""
+    world = get_world(command.world)
+    if command.world not in world_names():
+        check_world(world)
+    chosen = command.planned(world)
+    configuration = _configuration(command, chosen)
+    begun = time.perf_counter()
+    judged, numbers = _trained(command, world, chosen, configuration)
+    population = Population(
+        observation_size=world.spaces.observation_size,
+        action_count=world.spaces.action_count,
+        network=jax.tree.map(lambda leaf: leaf[numbers], judged.network),
+        origin=configuration | {"quorum": __version__, "jax": jax.__version__},
+    )
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(population.network)):
+        raise QuorumError(
+            "some of the chosen experts diverged, their weights are not finite: lower "
+            "--learning-rates, or ask for fewer experts."
+        )
+    if is_first():  # all have all
+        save_population(population, command.out, half_precision=command.half_precision)
+    _unfinished(command).unlink(missing_ok=True)
+    _shown().print(
+        f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
+        f"mean return on their own settings {judged.returns[numbers].mean():.4g}{_peak_memory()}"
+    )
+
+
+def _trained(
+    command: Train, world: AnyWorld, chosen: Preset, configuration: dict[str, Any]
+) -> tuple[Judged, npt.NDArray[np.intp]]:
+    """Train all agents, going on from where an interrupted command stopped."""
+    plan, recipe = chosen.plan, chosen.recipe
+    unfinished = _unfinished(command)
+    standing = None
+    if unfinished.exists():
+        standing = load_standing(unfinished, world, recipe, configuration)
+        _shown().print(f"going on from {str(unfinished)!r}")
+    _shown().print(
+        f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
+        f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
+        f"{len(jax.devices())} {jax.devices()[0].device_kind}"
+    )
+    with stoppable(_shown()) as asked, _Bar() as bar:
+        shell = _Shell(bar, asked, unfinished, configuration)
+        try:
+            return train_population(
+                world,
+                plan,
+                recipe,
+                seed=command.seed,
+                agents_per_wave=agents_per_wave(world, plan, recipe),
+                standing=standing,
+                report=shell.report,
+            )
+        except Stopped as stopped:
+            save_standing(stopped.standing, unfinished, configuration)
+            raise Interrupted(
+                f"stopped after {shell.steps:,} steps; the same command goes on from "
+                f"{str(unfinished)!r}."
+            ) from None
+
+
+def _configuration(command: Train, chosen: Preset) -> dict[str, Any]:
+    """All that decides what experts come out, as a file can hold it."""
+    made = {"world": _lasting(command.world), "seed": command.seed}
+    made |= asdict(chosen.plan) | asdict(chosen.recipe)
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in made.items()
+    }
+
+
+def _unfinished(command: Train) -> Path:
+    """Where an interrupted training is kept; each of several processes has its own share."""
+    own = "" if is_single_process() else f".{jax.process_index()}"
+    return command.out.with_name(f"{command.out.name}.unfinished{own}")
+
+
+def _shown() -> Console:
+    """Where people read, which of several processes only the first writes to."""
+    shown = console()
+    shown.quiet = not is_first()
+    return shown
+
+
+def _peak_memory() -> str:
+    stats = jax.local_devices()[0].memory_stats() or {}
+    peak = stats.get("peak_bytes_in_use")
+    return f"; peak memory {peak / 2**30:.1f} GiB a device" if peak else ""
+
+
+def _lasting(world: str) -> str:
+    """A world's name that is true from any folder."""
+    path, colon, attribute = world.rpartition(":")
+    return f"{Path(path).resolve()}:{attribute}" if colon else world
+
+
+def world_of(population: Population, named: str | None) -> AnyWorld:
+    """The world that experts were trained on.
+
+    A file of experts may name one of Quorum's own worlds; which Python file is run is up to the
+    user alone.
+
+    Raises:
+        QuorumError: if the world is in a Python file and was not named by the user.
+    """
+    if named is not None:
+        return get_world(named)
+    trained_on = str(population.origin.get("world"))
+    if trained_on not in world_names():
+        raise QuorumError(
+            f"these experts were trained on {trained_on!r}, which is not one of Quorum's own "
+            "worlds: if you trust that file, name it with --world path/to/file.py:NAME."
+        )
+    return get_world(trained_on)
+
+
+class _Bar(Progress):
+    """A progress bar with returns, speed and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.percentage:>3.0f}%"),
+            BarColumn(),
+            TextColumn("{task.fields[speed]}  return {task.fields[mean_return]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=_shown(),
+        )
+
+
+class _Shell:
+    """Between two chunks: the bar moves, a checkpoint may be due, somebody asks to stop."""
+
+    def __init__(
+        self, bar: _Bar, asked: list[bool], unfinished: Path, configuration: dict[str, Any]
+    ) -> None:
+        self.bar, self.asked = bar, asked
+        self.unfinished, self.configuration = unfinished, configuration
+        self.task = bar.add_task("", total=None, speed="compiling", mean_return="-")
+        self.steps = 0
+        self.reported = self.saved = time.perf_counter()
+
+    def report(self, progress: PopulationProgress, standing: WaveState) -> bool:
+        now = time.perf_counter()
+        speed = (progress.steps - self.steps) / (now - self.reported)
+        shown = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"
+        self.bar.update(
+            self.task,
+            total=progress.total_steps,
+            completed=progress.steps,
+            speed=f"{speed:,.0f} steps/s",
+            mean_return=shown,
+        )
+        self.steps, self.reported = progress.steps, now
+        if now - self.saved > SECONDS_BETWEEN_CHECKPOINTS:
+            save_standing(standing, self.unfinished, self.configuration)
+            self.saved = time.perf_counter()
+        return self.asked[0]

@@ -1,0 +1,346 @@
+"""Letting experts act, and keeping what they did.
+
+The actions are drawn from the very numbers that a later query of the same experts returns: the
+release is private only if the queried policies generated the logs. The draws are part of that
+release's randomness, so without a seed they come from the operating system.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from quorum_rl.distributed import (
+    broadcast,
+    is_single_process,
+    joined,
+    over_experts,
+    own_share,
+    padded,
+    placed,
+    this_machine,
+)
+from quorum_rl.envs import (
+    AnyWorld,
+    EnvParams,
+    EnvSource,
+    checked,
+    environment_sizes,
+    open_copies,
+    play,
+)
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import (
+    RULES,
+    LoggedExperts,
+    SmoothedExperts,
+    UnloggedExperts,
+    check_floor,
+    smoothed_by,
+)
+from quorum_rl.logs.assemble import from_episodes, from_padded
+from quorum_rl.logs.demonstrations import Declared, Demonstrations
+from quorum_rl.types import Episode
+
+Array = jax.Array
+
+COPIES_AT_ONCE: Final = 5120  # environments of Gymnasium: 256 experts with 20 trajectories each
+UNCHANGED = "none"  # the smoothing of experts that acted as they are
+
+
+def collect(
+    experts: UnloggedExperts,
+    world: AnyWorld,
+    params: Any = None,
+    *,
+    trajectories: int,
+    minimum_experts: int | None = None,
+    seed: int | None = None,
+) -> tuple[Demonstrations, LoggedExperts]:
+    """`trajectories` episodes of every expert in one common world, and the experts, now logged.
+
+    `minimum_experts` is declared with the logs, a public fact that nobody counts here: how many
+    experts there are is private. A stage that needs it asks for it.
+
+    Raises:
+        QuorumError: if the experts and the world do not fit.
+    """
+    params = world.default_params() if params is None else checked(world, params)
+    _check_fit(experts, world.spaces.observation_size, world.spaces.action_count, world.name)
+    if trajectories < 1:
+        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
+    if np.ndim(params.time_limit):
+        raise QuorumError("collect was given a stack of settings: all experts act in one world.")
+    horizon = int(params.time_limit)
+    declared = Declared(
+        action_count=world.spaces.action_count,
+        observation_size=world.spaces.observation_size,
+        horizon=horizon,
+        p_min=experts.p_min,
+        smoothing=smoothing_of(experts),
+        world=world.name,
+        world_params=asdict(params),
+        machine=this_machine(),
+        minimum_experts=minimum_experts,
+        minimum_trajectories=trajectories,
+        experts_identity=experts.identity or None,
+        reproducible=seed is not None,
+    )
+    if not is_single_process():  # it is one log, and has one name
+        declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
+    filled = _roll(experts, world, params, trajectories, horizon, seed)
+    everyone = len(experts) * trajectories
+    demonstrations = from_padded(
+        declared,
+        expert=np.repeat(np.arange(len(experts)), trajectories),
+        length=filled.length.reshape(everyone),
+        observations=filled.observations.reshape(everyone, horizon + 1, -1),
+        actions=filled.actions.reshape(everyone, horizon),
+        rewards=filled.rewards.reshape(everyone, horizon),
+        terminated=filled.terminated.reshape(everyone),
+        truncated=filled.truncated.reshape(everyone),
+    )
+    return demonstrations, LoggedExperts(experts)
+
+
+class _Filled(NamedTuple):
+    """Padded episodes; leading axes `(experts, trajectories)`, then time where it applies."""
+
+    observations: npt.NDArray[np.float32]
+    actions: npt.NDArray[np.int32]
+    rewards: npt.NDArray[np.float32]
+    length: npt.NDArray[np.int64]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int], horizon: int, width: int) -> "_Filled":
+        def at_times(count: int, *last: int, kind: type) -> npt.NDArray[Any]:
+            # One time after another in memory, as they are written.
+            return np.moveaxis(np.zeros((count, *shape, *last), kind), 0, 2)
+
+        return cls(
+            at_times(horizon + 1, width, kind=np.float32),
+            at_times(horizon, kind=np.int32),
+            at_times(horizon, kind=np.float32),
+            np.zeros(shape, np.int64),
+            np.zeros(shape, np.bool_),
+            np.zeros(shape, np.bool_),
+        )
+
+
+def _roll(
+    experts: UnloggedExperts,
+    world: AnyWorld,
+    params: Any,
+    trajectories: int,
+    horizon: int,
+    seed: int | None,
+) -> _Filled:
+    """Step all worlds together from the host; the policies are asked as a query would ask them.
+
+    Each process does so for its share of the experts, and all get all.
+    """
+    for_worlds, for_actions = map(np.random.Philox, np.random.SeedSequence(seed).spawn(2))
+    rng = np.random.Generator(for_actions)
+    everyone, own = (len(experts), trajectories), own_share(len(experts))
+    numbers = range(len(experts))[own]
+    policies = experts.own_probabilities if is_single_process() else experts.among(own)
+    shape = (len(numbers), trajectories)
+    # Every trajectory has a key of its own: knowing one says nothing about another.
+    words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)
+    keys = placed(padded(words[own], shape[0]))
+    filled = _Filled.empty(shape, horizon, world.spaces.observation_size)
+    fresh, step = _compiled(world)
+    state, observation = fresh(keys, params)
+    filled.observations[:, :, 0] = np.asarray(observation)[: shape[0]]
+    going = np.ones(shape, np.bool_)
+    for time in range(horizon):
+        probabilities = policies(filled.observations[:, :, time])
+        check_floor(probabilities, numbers, experts.p_min)
+        actions = drawn(probabilities, rng.random(everyone)[own])
+        filled.actions[:, :, time] = actions
+        after = step(state, keys, placed(padded(actions, shape[0])), time, params)
+        state = after.state
+        seen, reward, terminated, truncated = (
+            np.asarray(leaf)[: shape[0]]
+            for leaf in (after.observation, after.reward, after.terminated, after.truncated)
+        )
+        # An ended episode keeps its last state: what its world does then may not be a number.
+        before = filled.observations[:, :, time]
+        filled.observations[:, :, time + 1] = np.where(going[..., None], seen, before)
+        filled.rewards[:, :, time] = reward
+        filled.length[going] = time + 1
+        filled.terminated[going] = terminated[going]
+        filled.truncated[going] = truncated[going]
+        going &= ~(terminated | truncated)
+        if not going.any():
+            break
+    return joined(filled, len(experts))
+
+
+def drawn(
+    probabilities: npt.NDArray[np.float64], uniform: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int32]:
+    """An action for each row of probabilities, by inversion of one uniform number each."""
+    edges = probabilities.cumsum(axis=-1)
+    beyond = uniform[..., None] >= edges[..., :-1]
+    chosen: npt.NDArray[np.int32] = beyond.sum(axis=-1).astype(np.int32)
+    return chosen
+
+
+@lru_cache(maxsize=8)
+def _compiled(world: AnyWorld) -> tuple[Any, Any]:
+    """Starting and stepping every expert's worlds, spread over the devices.
+
+    Leading axes are experts and trajectories; keys come as the words that they are made of.
+    """
+
+    def key_at(words: Array, time: Array | int) -> Array:
+        return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), time)
+
+    def fresh(keys: Array, params: Any) -> Any:
+        def one(words: Array) -> Any:
+            return world.reset(key_at(words, 0), params)
+
+        return jax.vmap(jax.vmap(one))(keys)
+
+    def step(state: Any, keys: Array, actions: Array, time: Array, params: Any) -> Any:
+        def one(state: Any, words: Array, action: Array) -> Any:
+            return world.step(key_at(words, time + 1), state, action, params)
+
+        return jax.vmap(jax.vmap(one))(state, keys, actions)
+
+    return over_experts(fresh, shared=1), over_experts(step, shared=2)
+
+
+def collect_from_gymnasium(
+    experts: UnloggedExperts,
+    environment: EnvSource,
+    params: EnvParams | None = None,
+    *,
+    trajectories: int,
+    horizon: int,
+    minimum_experts: int | None = None,
+    workers: int = 1,
+    seed: int | None = None,
+) -> tuple[Demonstrations, LoggedExperts]:
+    """As `collect`, in any Gymnasium environment with discrete actions.
+
+    `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
+    limit of the environment; a longer episode is an error. `workers` processes step the
+    environments (see `gymnasium_workers.open_copies`): the log does not depend on their number.
+
+    Raises:
+        QuorumError: if the experts and the environment do not fit, an episode is too long, or a
+            worker dies.
+    """
+    sizes = environment_sizes(environment, params)
+    _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
+    if trajectories < 1:
+        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
+    declared = Declared(
+        action_count=sizes.action_count,
+        observation_size=sizes.observation_size,
+        horizon=horizon,
+        p_min=experts.p_min,
+        smoothing=smoothing_of(experts),
+        world=environment if isinstance(environment, str) else None,
+        world_params=dict(params or {}),
+        machine=this_machine(),
+        minimum_experts=minimum_experts,
+        minimum_trajectories=trajectories,
+        experts_identity=experts.identity or None,
+        reproducible=seed is not None,
+    )
+    # Every expert has chance of its own: what it does is the same in any company.
+    children = np.random.SeedSequence(seed).spawn(len(experts))
+    at_once = min(max(COPIES_AT_ONCE // trajectories, 1), len(experts))
+    played: list[Episode] = []
+    with open_copies(environment, params, count=at_once * trajectories, workers=workers) as copies:
+        for first in range(0, len(experts), at_once):
+            chosen = range(len(experts))[first : first + at_once]
+            sources = [child.spawn(2) for child in children[first : first + at_once]]
+            starts = [one.generate_state(trajectories, np.uint64) for one, _ in sources]
+            act = _acting(experts, chosen, [np.random.Philox(other) for _, other in sources])
+            played += play(copies, act, np.concatenate(starts).tolist(), longest=horizon)
+    demonstrations = from_episodes(
+        declared,
+        expert=np.repeat(np.arange(len(experts)), trajectories),
+        length=[len(episode.actions) for episode in played],
+        observations=np.concatenate([episode.observations for episode in played]),
+        actions=np.concatenate([episode.actions for episode in played]),
+        rewards=np.concatenate([episode.rewards for episode in played]),
+        terminated=[episode.terminated for episode in played],
+        truncated=[episode.truncated for episode in played],
+    )
+    return demonstrations, LoggedExperts(experts)
+
+
+def _acting(
+    experts: UnloggedExperts, numbers: range, sources: Sequence[np.random.BitGenerator]
+) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int32]]:
+    """What some experts do, drawn; rows are trajectories of the first, then of the next, …"""
+    asked = experts.among(slice(numbers.start, numbers.stop))
+    chance = [np.random.Generator(source) for source in sources]
+
+    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        own = observations.reshape(len(numbers), -1, observations.shape[-1])
+        probabilities = asked(own)
+        check_floor(probabilities, numbers, experts.p_min)
+        uniform = np.stack([rng.random(own.shape[1]) for rng in chance])
+        return drawn(probabilities, uniform).reshape(-1)
+
+    return act
+
+
+def smoothing_of(experts: UnloggedExperts) -> str:
+    """The rule by which experts were smoothed, as logs name it."""
+    return experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED
+
+
+def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> LoggedExperts:
+    """The experts whose originals are `experts`, smoothed just as the logs say they were.
+
+    For experts and logs that come from files. That they belong together is the caller's promise.
+    Where the logs do not say how their experts were smoothed, the promise has to be made by hand:
+    `LoggedExperts(experts)`.
+
+    Raises:
+        QuorumError: if `experts` cannot be the originals of those who acted.
+    """
+    declared = demonstrations.declared
+    _check_fit(experts, declared.observation_size, declared.action_count, "the log")
+    if isinstance(experts, SmoothedExperts):
+        raise QuorumError("these experts are smoothed already: give the originals.")
+    if declared.smoothing == UNCHANGED:
+        if experts.p_min != (declared.p_min or 0.0):
+            raise QuorumError(
+                f"the log declares the floor {declared.p_min} but these experts {experts.p_min}: "
+                "give the experts that acted."
+            )
+        return LoggedExperts(experts)
+    if declared.smoothing not in RULES or declared.p_min is None:
+        raise QuorumError(
+            f"the log says {declared.smoothing!r} of how its experts were smoothed, which names "
+            f"none of the rules {', '.join(RULES)}: if exactly these policies drew every action, "
+            "say so with LoggedExperts(experts)."
+        )
+    return LoggedExperts(smoothed_by(declared.smoothing, experts, declared.p_min))  # type: ignore[arg-type]
+
+
+def _check_fit(experts: UnloggedExperts, width: int, actions: int, where: str) -> None:
+    if not isinstance(experts, UnloggedExperts):
+        raise QuorumError(
+            f"UnloggedExperts are needed here, not a {type(experts).__name__}: give the experts "
+            "as they were before they acted."
+        )
+    if (experts.observation_size, experts.action_count) != (width, actions):
+        raise QuorumError(
+            f"the experts see {experts.observation_size} numbers and have {experts.action_count} "
+            f"actions, but {where} shows {width} and takes {actions}: use experts of this world."
+        )

@@ -1,0 +1,75 @@
+"""Both stages in one call: from logs and experts to a policy, its ledger and its certificate.
+
+Only the settings are loaded at once, for the command line; the rest, and JAX, when it is used.
+"""
+
+from typing import TYPE_CHECKING
+
+from quorum_rl.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from quorum_rl.pipeline.charging import charge_training as charge_training
+    from quorum_rl.pipeline.comparison import (
+        Comparison as Comparison,
+        Method as Method,
+        Outcome as Outcome,
+        compare as compare,
+        compared as compared,
+    )
+    from quorum_rl.pipeline.distributed import help_fit as help_fit
+    from quorum_rl.pipeline.driver import (
+        Keys as Keys,
+        Steps as Steps,
+        fresh as fresh,
+        runs_of as runs_of,
+        steps_of as steps_of,
+        train_runs as train_runs,
+    )
+    from quorum_rl.pipeline.export import policy_of as policy_of
+    from quorum_rl.pipeline.folder import RunFolder as RunFolder
+    from quorum_rl.pipeline.learner_choice import learner_for as learner_for
+    from quorum_rl.pipeline.options import (
+        FitOptions as FitOptions,
+        ReportLine as ReportLine,
+        check_noisy as check_noisy,
+    )
+    from quorum_rl.pipeline.plan import FitPlan as FitPlan, plan_fit as plan_fit
+    from quorum_rl.pipeline.results import Result as Result
+    from quorum_rl.pipeline.rule import chosen_learner as chosen_learner
+    from quorum_rl.pipeline.run import (
+        Fitted as Fitted,
+        fit as fit,
+        fit_after_release as fit_after_release,
+    )
+    from quorum_rl.pipeline.settings import FitSettings as FitSettings
+    from quorum_rl.pipeline.stages import Cost as Cost, private_step as private_step
+    from quorum_rl.pipeline.study import (
+        Progress as Progress,
+        Study as Study,
+        research_ledger as research_ledger,
+        togetherness as togetherness,
+        with_room as with_room,
+    )
+    from quorum_rl.pipeline.words import in_words as in_words
+else:
+    __all__, __getattr__ = load_when_used(
+        __name__,
+        {
+            "charging": "charge_training",
+            "comparison": "Comparison Method Outcome compare compared",
+            "distributed": "help_fit",
+            "driver": "Keys Steps fresh runs_of steps_of train_runs",
+            "export": "policy_of",
+            "folder": "RunFolder",
+            "learner_choice": "learner_for",
+            "options": "FitOptions ReportLine check_noisy",
+            "plan": "FitPlan plan_fit",
+            "results": "Result",
+            "rule": "chosen_learner",
+            "run": "Fitted fit fit_after_release",
+            "settings": "FitSettings",
+            "stages": "Cost private_step",
+            "study": "Progress Study research_ledger togetherness with_room",
+            "words": "in_words",
+        },
+    )

@@ -1,0 +1,160 @@
+"""The one way to train: a fit, a comparison, a sweep and an audit all run plans through it.
+
+Runs of one program differ in their keys, their noise, their rates and what was released to them.
+A run here has the bits that a fit with its keys has, whoever trains beside it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.training import (
+    STEPS_AT_ONCE,
+    Kind,
+    PrivateData,
+    Run,
+    Schedule,
+    TrainState,
+    begin,
+    shuffled_schedule,
+    train,
+)
+from quorum_rl.types import Released, Transition
+
+Span = tuple[int, int]
+
+
+class Keys(NamedTuple):
+    """The words of the keys of some runs, `noise` SECRET. Shapes: (runs, 2) each."""
+
+    noise: Any
+    public: Any
+
+
+class Steps(NamedTuple):
+    """What some runs do, and what their steps without noise learn from.
+
+    `schedule` is shared, or has an axis of runs where only some of them have released data.
+    `parts` are where each run's own released transitions lie in `plain`. `counts` are how many
+    steps each run takes.
+    """
+
+    schedule: Schedule
+    plain: Transition | None
+    parts: Sequence[Span]
+    counts: Sequence[int]
+
+
+def steps_of(
+    plan: FitPlan,
+    runs: int,
+    order: int,
+    released: Sequence[Released] = (),
+    everything: Transition | None = None,
+) -> Steps:
+    """The steps of runs by one plan, or by plans that are alike in their steps.
+
+    `released` has what was released to each run, where the plan has a release; a run to which
+    nothing was takes the private steps alone. `order` is the public seed of the order of steps.
+    `everything` is what the non-private method learns from.
+
+    Raises:
+        QuorumError: if there is nothing to learn from.
+    """
+    whole: list[Span] = [(0, 0)] * runs
+    if plan.settings.method == "non-private":
+        schedule = shuffled_schedule(0, plan.plain_steps, order)
+        return Steps(schedule, everything, whole, [len(schedule)] * runs)
+    some = np.array([one.offsets[-1] > 0 for one in released], bool)
+    if plan.private is None and not (len(some) and some.all()):
+        raise QuorumError(
+            "nothing was released and no private steps were planned, so there is nothing to "
+            "learn from: give a larger epsilon, or method local, with new demonstrations."
+        )
+    if not some.any():
+        schedule = shuffled_schedule(plan.private_steps, 0, order)
+        return Steps(schedule, None, whole, [len(schedule)] * runs)
+    plain, parts = joined(released)
+    both = shuffled_schedule(plan.private_steps, plan.plain_steps, order)
+    if some.all():
+        return Steps(both, plain, parts, [len(both)] * runs)
+    alone = shuffled_schedule(plan.private_steps, 0, order)
+    filled = np.append(alone, np.full(len(both) - len(alone), Kind.NOTHING, np.int8))
+    schedule = np.where(some, both[:, None], filled[:, None])
+    return Steps(schedule, plain, parts, [len(both if one else alone) for one in some])
+
+
+def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
+    """The runs of a program, stacked: one plan for all of them, or one for each.
+
+    Plans of one program have the same recipe and as many steps.
+    """
+    each = list(plans) if len(plans) > 1 else [*plans] * len(keys.noise)
+    distinct = {id(plan): plan for plan in each}  # few, of thousands of runs
+    places = {one: place for place, one in enumerate(distinct)}
+    which = np.array([places[id(plan)] for plan in each])
+    no_key = np.zeros(2, np.uint32)
+    made = [plan.new_run(no_key, no_key, 1) for plan in distinct.values()]
+    stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *made)
+    ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
+    begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]
+    parts = np.asarray(steps.parts).T
+    return replace(
+        stacked,
+        noise_key=jnp.asarray(keys.noise, jnp.uint32),
+        public_key=jnp.asarray(keys.public, jnp.uint32),
+        rates_end=jnp.asarray(ends, jnp.float32),
+        average_from=jnp.asarray(begins, jnp.float32),
+        plain_part=(jnp.asarray(parts[0]), jnp.asarray(parts[1])),
+    )
+
+
+def fresh(plan: FitPlan, runs: Run, sizes: tuple[int, int]) -> TrainState:
+    """Runs before their first step; `sizes` are of an observation and of the set of actions."""
+    return begin(plan.recipe, runs, *sizes)
+
+
+def train_runs(
+    plan: FitPlan,
+    runs: Run,
+    steps: Steps,
+    standing: TrainState,
+    private: PrivateData | None,
+    after_chunk: Callable[[TrainState, int], bool | None] | None = None,
+    steps_at_once: int = STEPS_AT_ONCE,
+) -> TrainState:
+    """Take all steps that `standing` has not taken yet; see `training.loop.train`."""
+    return train(
+        plan.recipe,
+        runs,
+        standing,
+        steps.schedule,
+        private=None if plan.private is None else private,
+        plain=steps.plain,
+        after_chunk=after_chunk,
+        steps_at_once=steps_at_once,
+    )
+
+
+def joined(parts: Sequence[Released]) -> tuple[Transition, list[Span]]:
+    """All released transitions in a row, and where those of each release begin and end.
+
+    Behind them zeros, up to a power of two: a program for so many is soon needed again.
+    """
+    sizes = np.array([int(part.offsets[-1]) for part in parts])
+    after = np.cumsum(sizes)
+    room = 1 << int(after[-1] - 1).bit_length() if after[-1] else 0
+    columns = zip(*(part.transitions for part in parts), strict=True)
+    whole = Transition(*(longer(jnp.asarray(np.concatenate(list(one))), room) for one in columns))
+    return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
+
+
+def longer(leaf: jax.Array, count: int) -> jax.Array:
+    """The same with zeros behind, up to `count`."""
+    return jnp.pad(leaf, [(0, count - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))

@@ -1,0 +1,233 @@
+"""The folder of a run: what may be shown, and apart from it what may not.
+
+`private/` holds what makes an interrupted run go on bit by bit: the noise's key and where training
+stands. It is readable by its owner only, and deleted when the run is complete.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.budget import Entropy, Ledger, jax_key_data
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import map_tensors, numbered_leaves, write_tensors
+from quorum_rl.files import replacing, write_json
+from quorum_rl.logs import Episodes
+from quorum_rl.training import TrainState
+
+KEY: Final = "quorum_rl.training"
+SPARE_BYTES: Final = 8 * 2**20  # for everything small
+BEFORE_TRAINING: Final = ("config.json", "config.toml", "ledger.jsonl", "released.parquet")
+
+
+class RunFolder:
+    """A run's folder, which is made with its `private/` if it is not there.
+
+    Raises:
+        QuorumError: if the folder cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists() and not path.is_dir():
+            raise QuorumError(f"{str(path)!r} is a file: choose another folder.")
+        self._made = [one for one in (path, *path.parents) if not one.exists()]
+        self._found = {one.name for one in path.iterdir()} if path.exists() else set[str]()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise QuorumError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def winner(self) -> Path:
+        """The room of a sweep's best, with its policy and often its ledger."""
+        return self.path / "winner"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.jsonl"
+
+    @property
+    def released(self) -> Path:
+        return self.path / "released.parquet"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def settle(self, configuration: dict[str, Any]) -> None:
+        """Write down what is run here, or check that it is what was begun here.
+
+        Raises:
+            QuorumError: if another run was begun here, naming the first difference.
+        """
+        path = self.path / "config.json"
+        wanted = json.loads(json.dumps(configuration, default=str))
+        if not path.exists():
+            self.write_json("config.json", wanted)
+            return
+        before, wanted = _flat(json.loads(path.read_text())), _flat(wanted)
+        for name in sorted(before.keys() | wanted.keys()):
+            if before.get(name) != wanted.get(name):
+                raise QuorumError(
+                    f"{str(self.path)!r} was begun with {name} = {before.get(name)}, not "
+                    f"{wanted.get(name)}: go on with that, or choose another folder."
+                )
+
+    def check_room(self, needed: int) -> None:
+        """Fail if results of so many bytes could not be written: a charge cannot be taken back.
+
+        Raises:
+            QuorumError: without naming what is needed, which is private.
+        """
+        free = shutil.disk_usage(self.path).free
+        if free < needed + SPARE_BYTES:
+            raise QuorumError(
+                f"only {free / 2**20:.1f} MiB are free in {str(self.path)!r}, which is too little "
+                "for this run: make room, or choose another folder; nothing was charged."
+            )
+
+    def write_json(self, name: str, facts: Any) -> None:
+        """Write facts that may be shown."""
+        write_json(self.path / name, facts)
+
+    def write(self, name: str, text: str) -> None:
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def keys(self, entropy: Entropy) -> dict[str, list[int]]:
+        """The words of the run's two keys: drawn once, then kept until the run is complete.
+
+        Raises:
+            QuorumError: if they were drawn from another seed.
+        """
+        path = self.private / "keys.json"
+        drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(json.dumps(drawn))
+        kept: dict[str, list[int]] = json.loads(path.read_text())
+        if entropy.reproducible and kept != drawn:
+            raise QuorumError(
+                f"{str(self.path)!r} was begun with another seed: go on with that, or choose "
+                "another folder."
+            )
+        return kept
+
+    def name(self) -> str:
+        """What ledgers call this run: random whatever the keys are, and kept as long as they.
+
+        Two runs with one seed must have two names, or the second would seem paid for.
+        """
+        path = self.private / "name"
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(f"fit-{secrets.token_hex(8)}")
+        return path.read_text()
+
+    @property
+    def remaining(self) -> Path:
+        """Which episodes a release left for training: there once the release is."""
+        return self.private / "remaining.npz"
+
+    def save_remaining(self, episodes: Episodes) -> None:
+        with replacing(self.remaining) as temporary:
+            np.savez(temporary, **episodes._asdict())
+
+    def read_remaining(self) -> Episodes:
+        with np.load(self.remaining) as columns:
+            return Episodes(**{name: columns[name] for name in Episodes._fields})
+
+    def save(self, standing: TrainState) -> None:
+        """Keep where training stands, in place of where it stood."""
+        write_tensors(
+            numbered_leaves(standing), self.private / "standing.safetensors", {KEY: "standing"}
+        )
+
+    def resumed(self, fresh: TrainState) -> TrainState:
+        """Where training stood when it was interrupted, or `fresh`.
+
+        Raises:
+            QuorumError: if what was kept is damaged.
+        """
+        path = self.private / "standing.safetensors"
+        if not path.exists():
+            return fresh
+        tensors, _ = map_tensors(path)
+        wanted, structure = jax.tree.flatten(fresh)
+        kept = [tensors.get(str(number)) for number in range(len(wanted))]
+        for leaf, like in zip(kept, wanted, strict=True):
+            if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
+                raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
+        # Copies: training takes its arrays over, and these are the file.
+        standing: TrainState = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
+        return standing
+
+    def finish(self) -> None:
+        """Delete what was secret: nobody can take the noise off any more."""
+        shutil.rmtree(self.private)
+
+    @contextmanager
+    def unless_refused(self, ledger: Path) -> Iterator[None]:
+        """Leave the folder as it was found if the run is refused before it has paid anything.
+
+        So whoever was refused can mend anything about the run and start it in the same folder.
+        """
+        try:
+            yield
+        except QuorumError:
+            self._withdraw(ledger)
+            raise
+
+    def _withdraw(self, ledger: Path) -> None:
+        begun = "config.json" in self._found or (self.private / "standing.safetensors").exists()
+        if begun or self._has_paid(ledger):
+            return
+        for room in (self.private, self.winner):
+            if room.name not in self._found:
+                shutil.rmtree(room, ignore_errors=True)
+        for name in BEFORE_TRAINING:
+            if name not in self._found:
+                (self.path / name).unlink(missing_ok=True)
+        for folder in self._made:
+            with suppress(OSError):  # somebody else's files are in it
+                folder.rmdir()
+
+    def _has_paid(self, ledger: Path) -> bool:
+        """Whether the ledger holds a charge of this run, or cannot tell."""
+        if not (ledger.exists() and (self.private / "name").exists()):
+            return False
+        try:
+            with Ledger.open(ledger) as opened:
+                record = opened.record
+        except QuorumError:  # such as another process that is starting this very run
+            return True
+        return record.torn or any(charge.run == self.name() for charge in record.charges)
+
+
+def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:
+    """Every fact under one name, such as `settings.learning_rate`."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{within}{name}.")
+        else:
+            found[within + name] = value
+    return found

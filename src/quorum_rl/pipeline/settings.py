@@ -1,0 +1,194 @@
+"""What a user may choose about a fit; the defaults are meant to be left alone."""
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.privacy import LEAST_NOISE, MOST_NOISE, Mode
+
+if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of settings only
+    from quorum_rl.training import Contribution, Optimiser
+
+MethodName = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
+
+# What is chosen where nobody chose. DP-SGD and selective training are as measured in
+# docs/reproduction.md, local updates and solving as in docs/few-experts.md.
+_STEPS: Final[dict[str, Any]] = {
+    "private_steps": 8000,
+    "transitions_per_expert": 64,
+    "sampling_rate": 0.05,
+    "clip_norm": 0.1,
+    "optimiser": "adam",
+    "averaging": 0.995,
+    "normalised": False,
+}
+USUAL: Final[dict[str, dict[str, Any]]] = {
+    "local": {
+        "private_steps": 60,
+        "local_steps": 60,
+        "local_rate": 0.5,
+        "private_learning_rate": 1.5,
+        "transitions_per_expert": 64,
+        "sampling_rate": 1.0,
+        "clip_norm": 0.3,
+        "optimiser": "sgd",
+        "averaging": 1.0,
+        "normalised": False,
+    },
+    "solve": {
+        "private_steps": 1,
+        "transitions_per_expert": 1024,
+        "sampling_rate": 1.0,
+        "clip_norm": 1.0,
+        "private_learning_rate": 100.0,
+        "falling_rates": False,
+        "optimiser": "sgd",
+        "averaging": 0.0,
+        "normalised": True,
+    },
+    "dp-sgd": _STEPS,
+    "selective": _STEPS,
+    "non-private": _STEPS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How to fit. What is None is chosen by the method, from declared numbers (`plan_fit`).
+
+    - `method`: `local` lets every expert learn from its own log and sums up, with noise, where each
+      went; `solve` sums up last layers in closed form, once; `dp-sgd` sums up gradients;
+      `selective`, the paper's, releases what it can and takes gradients of the rest; `non-private`
+      is the upper bound, for synthetic experts.
+    - `release_share`: the release's part of ε, and with 1 there is nothing else.
+    - `private_share`: the private steps' part of all.
+    - `private_steps` and `noise_multiplier`: the noise is calibrated to the steps; with a noise
+      multiplier alone, steps are taken until the budget is spent.
+    - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
+      expert with fewer than `transitions_per_expert` transitions counts some of them twice.
+    - `local_steps` and `local_rate`: how many steps an expert takes by itself in a private step of
+      the method local, each on `transitions_per_expert` transitions, and how large they are.
+    - `private_learning_rate`: what the mean contribution is multiplied by. None takes it from the
+      noise; mode `paper` has one rate for all steps.
+    - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
+      that the last steps leave little noise behind; mode `paper` keeps them as they are.
+    - `averaging`: the decay of the average over the parameters, which is the policy; 0 takes the
+      last parameters, 1 the mean over the last half of the steps.
+    - `optimiser`: adam, momentum, sgd, or in Python any `Optimiser`.
+    - `least_released`: where fewer transitions are expected of a release, there is none: on so few
+      the steps without noise learn by heart what is not so. `least_reached`: nor where prefixes are
+      expected to reach less than this share of the horizon, for how an episode begins says little
+      of how it goes on.
+    - `allow_noise`: train although the plan says that it would be on noise.
+    - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
+      `pool_limit` are the planner's; see `privacy.plan_release`.
+
+    Raises:
+        QuorumError: for a share outside (0, 1], a learning rate that is not positive, or no steps.
+    """
+
+    method: MethodName = "local"
+    mode: Mode = "tight"
+    release_share: float = 0.5
+    private_share: float = 0.95
+    private_steps: int | None = None
+    noise_multiplier: float | None = None
+    local_steps: int | None = None
+    local_rate: float | None = None
+    transitions_per_expert: int | None = None
+    sampling_rate: float | None = None
+    clip_norm: float | None = None
+    normalised: bool | None = None
+    learning_rate: float = 1e-3
+    private_learning_rate: float | None = None
+    falling_rates: bool = True
+    batch_size: int = 256
+    optimiser: "str | Optimiser | None" = None
+    averaging: float | None = None
+    release_only_steps: int = 4000
+    least_released: int = 50
+    least_reached: float = 0.008
+    stop_probability: float | None = None
+    iterations: int | None = None
+    prefix_cap: int | None = None
+    agreement: float = 0.9
+    pool_limit: int = 8
+    allow_noise: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("release_share", "private_share", "sampling_rate"):
+            value = getattr(self, name)
+            if name == "private_share" and value == 0 and self.mode == "paper":
+                continue  # the paper's p = 0, whatever the release's share
+            if value is not None and not 0 < value <= 1:
+                raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
+        if self.method not in get_args(MethodName):
+            raise QuorumError(
+                f"the method is {self.method!r}: choose {', '.join(get_args(MethodName))}."
+            )
+        if self.mode == "paper" and (self.is_local or self.method == "solve"):
+            raise QuorumError(
+                "mode paper is the published method, which has neither local steps nor solve: give "
+                "method selective, dp-sgd or non-private, without local_steps."
+            )
+        if self.method == "solve" and (self.local_steps or self.local_rate):
+            raise QuorumError(
+                "method solve takes no local steps: leave local_steps and local_rate out."
+            )
+        noise = self.noise_multiplier
+        if noise is not None and not LEAST_NOISE <= noise <= MOST_NOISE:
+            raise QuorumError(
+                f"noise_multiplier is {noise}: give a number from {LEAST_NOISE:g} to "
+                f"{MOST_NOISE:g}."
+            )
+        for name in ("learning_rate", "private_learning_rate", "local_rate", "clip_norm"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise QuorumError(f"{name} is {value}: give a positive number.")
+        for name in (
+            "private_steps",
+            "local_steps",
+            "transitions_per_expert",
+            "release_only_steps",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise QuorumError(f"{name} is {value}: give at least 1.")
+
+    def filled(self) -> "FitSettings":
+        """The same with what is None as the method usually has it."""
+        usual = dict(USUAL["local" if self.is_local else self.method])
+        if self.noise_multiplier is not None:
+            usual["private_steps"] = None  # as many as the budget allows
+        open_ = {one.name for one in fields(self) if getattr(self, one.name) is None}
+        fixed = {"falling_rates"} & usual.keys()
+        return replace(self, **{name: usual[name] for name in usual if name in open_ | fixed})
+
+    @property
+    def is_local(self) -> bool:
+        """Whether experts take steps by themselves: also beside a release, if told how many."""
+        return self.method == "local" or (
+            self.local_steps is not None and self.method in ("selective", "dp-sgd")
+        )
+
+    @property
+    def contribution(self) -> "Contribution":
+        """What an expert contributes to a private step, of settings that are filled."""
+        from quorum_rl.training import Gradient, Local, Solve
+
+        count = self.transitions_per_expert
+        assert count is not None
+        if self.is_local:
+            assert self.local_steps is not None
+            assert self.local_rate is not None
+            return Local(steps=self.local_steps, batch_size=count, rate=self.local_rate)
+        return Solve(transitions=count) if self.method == "solve" else Gradient(transitions=count)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain facts."""
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.optimiser is not None:
+            from quorum_rl.training import optimiser_of
+
+            facts["optimiser"] = optimiser_of(self.optimiser).name
+        return facts

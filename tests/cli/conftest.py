@@ -1,0 +1,72 @@
+"""What is refused, and a population too small for privacy but large enough for a release."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from remembered_plans import remembered_plans
+
+from quorum_rl.cli.main import main
+from quorum_rl.experts import save_population
+from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.population import Population
+
+__all__ = ["remembered_plans"]  # a fixture for all tests here
+
+EXPERTS = 137
+PLAN = ("--experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20", "--delta", "1e-3",
+        "--iterations", "4", "--objective", "threshold", "--p-min", "0.1")  # fmt: skip
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command line that must be refused, and gives the sentence that says why."""
+
+    def run(*words: str) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        said = capsys.readouterr().err
+        assert stopped.value.code == 2, said
+        assert said.startswith("quorum: ")
+        assert said.count("\n") == 1
+        assert said.endswith(".\n")
+        return said
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def experts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Experts who push the cart under the falling pole, each a little otherwise."""
+    rng = np.random.default_rng(0)
+    lean = np.array([0.0, 0.2, 1.0, 1.0]) + rng.normal(0, 0.05, (EXPERTS, 4))
+    network = (
+        Layer(
+            jnp.asarray(np.stack([-lean, lean], axis=-1), jnp.float32),
+            jnp.zeros((EXPERTS, 2), jnp.float32),
+        ),
+    )
+    path = tmp_path_factory.mktemp("experts") / "experts.safetensors"
+    origin = {"world": "CartPole", "hidden": []}
+    population = Population(observation_size=4, action_count=2, network=network, origin=origin)
+    save_population(population, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def collected(experts_file: Path) -> Path:
+    """Their demonstrations, with the floor 0.1 and at most 8 steps long."""
+    path = experts_file.with_name("collected.arrow")
+    main(["demos", "collect", str(experts_file), "--out", str(path), "--p-min", "0.1",
+          "--trajectories", "5", "--param", "time_limit", "8"])  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="session")
+def planned(experts_file: Path) -> Path:
+    path = experts_file.with_name("plan.json")
+    main(["plan", *PLAN, "--out", str(path)])
+    return path

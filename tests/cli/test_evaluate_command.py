@@ -1,0 +1,120 @@
+"""`quorum evaluate`: a policy from its file alone, in a world, in Gymnasium, or estimated."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from quorum_rl.cli.main import main
+from quorum_rl.envs import get_world
+from quorum_rl.evaluation import policy_returns, returns_of
+from quorum_rl.learners import Bc, Bcq, Learner
+from quorum_rl.learners.networks import Layer
+from quorum_rl.pipeline.export import policy_of
+from quorum_rl.policy import Policy
+from quorum_rl.release import save_released
+from quorum_rl.types import Released, Transition
+
+Refused = Callable[..., str]
+
+CARTPOLE = get_world("CartPole")
+BALANCING = jnp.array([0.0, 0.2, 1.0, 1.0], jnp.float32)  # push under the falling pole
+
+
+def balancing(world: str | None = "CartPole") -> Policy:
+    weight = jnp.stack([-BALANCING, BALANCING], axis=1)
+    return policy_of(Bc(hidden_sizes=()), {"policy": (Layer(weight, jnp.zeros(2)),)}, world=world)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """What `evaluate` needs of a finished run."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    balancing().save(folder / "policy.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("learner", [Bc(hidden_sizes=(3,)), Bcq(hidden_sizes=(3,))])
+def test_a_policy_from_a_file_plays_as_its_learner_does(learner: Learner) -> None:
+    params = learner.init(jax.random.key(1), 4, 2)
+    stacked = jax.tree.map(lambda leaf: leaf[None], params)
+    key = jax.random.key(2)
+    ours = policy_returns(policy_of(learner, params), CARTPOLE, key, 5)
+    np.testing.assert_array_equal(ours, returns_of(learner, stacked, CARTPOLE, None, key, 5)[0])
+
+
+def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["evaluate", str(run), "--episodes", "20", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert json.loads((run / "evaluation.json").read_text()) == facts
+    assert (facts["world"], facts["episodes"], facts["protocol"]) == ("CartPole", 20, "final")
+    assert len(facts["returns"]) == 20
+    assert facts["mean"] == pytest.approx(np.mean(facts["returns"]))
+    spread = stats.t.interval(0.95, 19, facts["mean"], stats.sem(facts["returns"]))
+    assert facts["interval"] == pytest.approx(spread)
+    scale = CARTPOLE.facts.reference_return - CARTPOLE.facts.random_return
+    wanted = [(one - CARTPOLE.facts.random_return) / scale for one in (facts["mean"], *spread)]
+    assert [facts["score"], *facts["score_interval"]] == pytest.approx(wanted)
+    assert facts["score"] > 0.1  # it balances for a while, which chance does not
+    main(["evaluate", str(run), "--episodes", "1"])
+    assert "1 episodes of CartPole: mean return" in capsys.readouterr().out
+
+
+def test_a_file_is_played_in_gymnasium_and_leaves_no_file(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "policy.safetensors"
+    main(["evaluate", str(file), "--gymnasium", "CartPole-v1", "--episodes", "3", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    policy = Policy.load(file)
+    limit = gymnasium.spec("CartPole-v1").max_episode_steps
+    assert all(0 < one <= (limit or 0) for one in facts["returns"])
+    assert facts["mean"] > 50  # Gymnasium's own random policy has 22
+    assert facts["score"] is None
+    assert policy.act(np.array([0, 0, 1, 1])) == 1
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "policy.safetensors"]
+
+
+def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(41, 4)).astype(np.float32)
+    actions = Policy.load(run / "policy.safetensors").act(states[:-1]).astype(np.int32)
+    ends = np.zeros(40, bool)
+    columns: Any = (states[:-1], actions, np.ones(40, np.float32), states[1:], ends, ends)
+    seen = Transition(*columns)
+    offsets = np.arange(0, 41, 8)
+    save_released(Released(seen, offsets, 4, 2, horizon=8), run / "released.parquet")
+    main(["evaluate", str(run), "--fitted-q"])
+    assert "estimated, not measured: return" in capsys.readouterr().out
+    facts = json.loads((run / "evaluation.json").read_text())
+    assert facts["mean"] == pytest.approx(8, rel=0.05)  # one a step, and nothing ends
+    assert "estimated" in facts["protocol"]
+    assert facts["episodes"] == 0
+    assert facts["interval"] is None
+
+
+def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, refused: Refused) -> None:
+    elsewhere = tmp_path / "elsewhere.safetensors"
+    balancing(world="trap.py:W").save(elsewhere)
+    assert "none of Quorum's own" in refused("evaluate", str(elsewhere))
+    assert "no such file" in refused("evaluate", str(tmp_path / "none"))
+    assert "holds no finished run" in refused("evaluate", str(tmp_path))
+    assert "folder of a run" in refused("evaluate", str(elsewhere), "--fitted-q")
+    assert "released.parquet" in refused("evaluate", str(run), "--fitted-q")
+    assert "name its own world" in refused("evaluate", str(run), "--world", "Acrobot")
+    assert "exclude" in refused("evaluate", str(run), "--world", "CartPole", "--fitted-q")
+    assert "--episodes is 0" in refused("evaluate", str(run), "--episodes", "0")
+    assert not (run / "evaluation.json").exists()

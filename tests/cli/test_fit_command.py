@@ -1,0 +1,202 @@
+"""`quorum fit` and `quorum train`: what they write, say and refuse, and how they go on."""
+
+import json
+import shutil
+import signal
+import tomllib
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quorum_rl.audit.from_run_folder import case_of_run
+from quorum_rl.budget import read_ledger
+from quorum_rl.cli import fit as commands
+from quorum_rl.cli.configuration import settings_of
+from quorum_rl.cli.main import command_of, main
+from quorum_rl.learners import Cql
+from quorum_rl.pipeline import FitSettings
+from quorum_rl.policy import Policy
+from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
+
+Refused = Callable[..., str]
+
+BUDGET = ("--epsilon", "20", "--delta", "1e-3")
+SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
+         "--private-steps", "10", "--sampling-rate",
+         "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
+         "--least-released", "1",
+         "--accept", "one-expert-each")  # fmt: skip
+STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation-scale", "1", "2",
+                 "0.1", "3")  # fmt: skip
+RELEASING = ("--iterations", "4", "--release-share", "0.9")
+
+
+@pytest.fixture
+def log(collected: Path, tmp_path: Path) -> Path:
+    """A copy of its own, because one log is released from once."""
+    path = tmp_path / "log.arrow"
+    shutil.copy(collected, path)
+    return path
+
+
+def networks(folder: Path) -> list[bytes]:
+    policy = Policy.load(folder / "policy.safetensors")
+    return [part.tobytes() for one in policy.networks.values() for layer in one for part in layer]
+
+
+def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
+    log: Path, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    main(["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, "--folder", str(folder),
+          "--json"])  # fmt: skip
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert "release: 4 trajectories" in said.err
+    record = read_ledger(folder / "ledger.jsonl")
+    assert [type(event) for event in record.events] == [ReleaseEvent, TrainingEvent]
+    assert facts["epsilon"] == pytest.approx(total_epsilon(record.events, 1e-3), abs=1e-4)
+    assert facts["epsilon"] <= 20
+    assert facts["private_steps"] == 10
+    assert facts["policy"] == str(folder / "policy.safetensors")
+    assert Policy.load(facts["policy"]).act(np.zeros((3, 4))).shape == (3,)
+    assert Policy.load(facts["policy"]).world == "CartPole"
+    assert {path.name for path in folder.iterdir()} >= {"policy.onnx", "config.toml", "config.json"}
+    (line,) = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    assert line["step"] == 11  # ten private ones, and one without noise
+    assert np.isfinite(line["loss_on_released"])
+
+
+def test_a_run_is_repeated_from_its_own_configuration(log: Path, tmp_path: Path) -> None:
+    """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    main(["fit", str(log), *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", str(first)])
+    main(["fit", "--config", str(first / "config.toml"), "--folder", str(second)])
+    assert networks(first) == networks(second)
+    for folder in (first, second):
+        assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    words: Any = command_of(["fit", "--config", str(second / "config.toml")])
+    assert words.folder == second
+    assert words.settings.private_steps == 10
+    case = case_of_run(second)
+    assert case.plan.learner == Cql(
+        hidden_sizes=(4,),
+        observation_centre=(0.0, -0.5, 0.1, 1.0),
+        observation_scale=(1.0, 2.0, 0.1, 3.0),
+    )
+
+
+def test_what_cannot_standardise_is_refused_before_anything_is_written(
+    log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    words = ("--observation-centre", "0", "1", "--observation-scale", "1", "2")
+    said = refused("fit", str(log), *BUDGET, *SMALL, *words, "--folder", str(tmp_path / "run"))
+    assert "observation_centre is (0.0, 1.0): give 4 numbers, or none." in said
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path) -> None:
+    main(["fit", str(log), *BUDGET, *SMALL, "--folder", str(tmp_path / "run")])
+    assert "seed" not in tomllib.loads((tmp_path / "run" / "config.toml").read_text())["fit"]
+
+
+def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from quorum_rl.training import loop
+
+    folder, steps = tmp_path / "run", ("--private-steps", "501", "--seed", "5")
+    ran = loop._finite
+
+    def interrupted_in_the_first_chunk(tree: Any) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return ran(tree)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "_finite", interrupted_in_the_first_chunk)
+        with pytest.raises(SystemExit) as stopped:
+            main(["fit", str(log), *BUDGET, *SMALL, *steps, "--folder", str(folder)])
+    assert stopped.value.code == 130
+    said = capsys.readouterr().err
+    assert "stopped after 250 of 501 steps" in said
+    command = said.rpartition("Go on with: quorum ")[2].split()
+    main(["report", str(folder)])
+    main(command)
+    assert not (folder / "report.html").exists()  # it said that the run was not finished
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    whole = tmp_path / "whole"
+    main(["fit", str(log), *BUDGET, *SMALL, *steps, "--folder", str(whole)])
+    assert networks(folder) == networks(whole)
+
+
+def test_training_after_a_release_costs_no_more_than_what_both_may(
+    log: Path,
+    experts_file: Path,
+    planned: Path,
+    tmp_path: Path,
+    refused: Refused,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ledger, released, folder = (tmp_path / name for name in ("ledger", "out.parquet", "run"))
+    train = ["train", str(log), "--released", str(released), "--ledger", str(ledger), *SMALL,
+             "--folder", str(folder), "--json"]  # fmt: skip
+    main(["ledger", "create", str(ledger), "--epsilon", "40", "--delta", "2e-3"])
+    main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
+          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
+    said = refused(*train, "--epsilon", "1", "--delta", "2e-3")
+    assert "nothing is left for training" in said
+    assert len(read_ledger(ledger).charges) == 1
+    capsys.readouterr()
+    main([*train, "--epsilon", "25", "--delta", "2e-3"])
+    assert json.loads(capsys.readouterr().out)["private_steps"] == 10
+    events = read_ledger(ledger).events
+    assert [type(event) for event in events] == [ReleaseEvent, TrainingEvent]
+    assert 24 < total_epsilon(events, 2e-3) <= 25
+    assert not (folder / "ledger.jsonl").exists()
+    assert (folder / "metrics.jsonl").read_text()
+
+
+def test_a_release_that_the_ledger_does_not_hold_is_refused(
+    log: Path,
+    experts_file: Path,
+    planned: Path,
+    tmp_path: Path,
+    refused: Refused,
+) -> None:
+    ledger, other, released = (tmp_path / name for name in ("ledger", "other", "out.parquet"))
+    for path in (ledger, other):
+        main(["ledger", "create", str(path), "--epsilon", "40", "--delta", "2e-3"])
+    main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
+          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
+    before = ledger.read_bytes()
+    train = ("train", "--released", str(released), "--epsilon", "25", "--delta", "2e-3", *SMALL,
+             "--folder", str(tmp_path / "run"))  # fmt: skip
+    assert "another ledger" in refused(*train, str(log), "--ledger", str(other))
+    assert "--ledger" in refused(*train, str(log))
+    again = tmp_path / "again.arrow"
+    main(["demos", "collect", str(experts_file), "--out", str(again), "--p-min", "0.1",
+          "--trajectories", "5", "--param", "time_limit", "8"])  # fmt: skip
+    assert "holds no release" in refused(*train, str(again), "--ledger", str(ledger))
+    said = refused(*train, str(log), "--ledger", str(ledger), "--method", "dp-sgd")
+    assert "does not learn from released data" in said
+    assert ledger.read_bytes() == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_setting_of_a_fit_is_a_flag_with_help_and_a_name_of_its_own() -> None:
+    wanted = {one.name for one in fields(FitSettings)}
+    assert set(commands.SETTINGS_IN_WORDS) == wanted
+    for command in (commands.Fit, commands.Train):
+        flags = list(settings_of(command))
+        names = [flag.name for flag in flags]
+        assert len(set(names)) == len(names)
+        assert {flag.name for flag in flags if flag.within == "settings"} == wanted
+        defaults = {flag.name: flag.default for flag in flags if flag.within == "settings"}
+        assert FitSettings(**defaults) == FitSettings()

@@ -1,0 +1,37 @@
+"""What commands show while they work, on a screen and in a file."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from quorum_rl.cli import output
+
+
+def shown(*, terminal: bool, seconds: float, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is written of work that says after 10 and after 2000 steps that it goes on."""
+    now = iter([0.0, 1.0, seconds])
+    monkeypatch.setattr("time.monotonic", lambda: next(now))
+    written = io.StringIO()
+    place = Console(file=written, force_terminal=terminal, width=200)
+    with output.timed_bar(place, "steps") as update:
+        update(10, 5000)
+        update(2000, 5000)
+    return written.getvalue()
+
+
+def test_a_file_gets_a_line_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(terminal=False, seconds=61.0, monkeypatch=monkeypatch).splitlines()
+    assert lines[0] == "steps: 2,000 of 5,000 after 61 s"
+    assert "40%" in lines[-1]
+
+
+def test_work_of_less_than_a_minute_has_its_bar_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = shown(terminal=False, seconds=59.0, monkeypatch=monkeypatch).splitlines()
+    assert line.startswith("steps  40%")
+
+
+def test_on_a_screen_the_bar_moves_and_nothing_else_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "of 5,000" not in shown(terminal=True, seconds=61.0, monkeypatch=monkeypatch)

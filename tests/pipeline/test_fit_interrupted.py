@@ -1,0 +1,310 @@
+"""Fits that are interrupted: they go on without paying again, in the same bits."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fits import LONG, SETTINGS, Crowd, fitted, named, same_weights, weights
+
+from quorum_rl.budget import read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts.storage import map_tensors
+from quorum_rl.pipeline import FitSettings, Fitted, steps
+from quorum_rl.pipeline.folder import RunFolder
+from quorum_rl.policy import Policy
+from quorum_rl.release.run import REPRODUCIBLE_NOISE
+from quorum_rl.training import coming
+
+CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
+LOST = "the release was interrupted; it is paid for, and what it would have given is lost"
+
+
+class PowerCutError(Exception):
+    """Whatever ends a process."""
+
+
+def cut(*_: Any, **__: Any) -> Any:
+    raise PowerCutError
+
+
+def charges(folder: Path) -> int:
+    return len(read_ledger(folder / "ledger.jsonl").charges)
+
+
+def interrupted(
+    one: Crowd, folder: Path, at: str, monkeypatch: pytest.MonkeyPatch, **choices: Any
+) -> None:
+    """Run until the function `at` of the fit is called, or of a class named there."""
+    with monkeypatch.context() as patched:
+        patched.setattr(at, cut)
+        with pytest.raises(PowerCutError):
+            fitted(one, folder, **choices)
+
+
+@pytest.mark.parametrize(
+    ("at", "released"),
+    [
+        ("quorum_rl.release.counting.PrefixCounts.__init__", False),
+        ("quorum_rl.pipeline.folder.RunFolder.save_remaining", False),
+        ("quorum_rl.pipeline.run.save_released", False),
+        ("quorum_rl.pipeline.run.read_released", True),
+    ],
+    ids=["just charged", "before what remains is kept", "before it is kept", "just after"],
+)
+def test_a_release_is_paid_once_and_kept_whole_or_lost(
+    at: str,
+    released: bool,
+    everyone: Crowd,
+    done: Fitted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, folder, told = named(everyone, at), tmp_path / "run", list[str]()
+    interrupted(one, folder, at, monkeypatch)
+    assert charges(folder) == 1
+    made = fitted(one, folder, report=told.append)
+    assert read_ledger(folder / "ledger.jsonl").events == done.plan.events
+    assert (LOST in told) is not released
+    assert (made.released is not None) is released
+    if released:
+        assert same_weights(made, done)
+    assert all(np.isfinite(leaf).all() for leaf in weights(made))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "quorum_rl.pipeline.run._charge_training",
+        "quorum_rl.pipeline.run.charge_training",
+        "quorum_rl.pipeline.steps.fresh",
+        "quorum_rl.budget.Budget.certificate",
+        "quorum_rl.policy.Policy.save",
+    ],
+)
+def test_wherever_a_run_is_interrupted_later_it_ends_in_the_same_bits_and_pays_once(
+    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, at), tmp_path / "run"
+    interrupted(one, folder, at, monkeypatch)
+    made = fitted(one, folder)
+    assert charges(folder) == 2
+    assert same_weights(made, done)
+    assert _comparable(folder) == _comparable(done.folder)
+
+
+@pytest.mark.parametrize("at", ["settle", "keys", "name"])
+def test_before_anything_is_charged_a_run_simply_starts_again(
+    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, at), tmp_path / "run"
+    interrupted(one, folder, f"quorum_rl.pipeline.folder.RunFolder.{at}", monkeypatch)
+    assert not (folder / "ledger.jsonl").exists() or charges(folder) == 0
+    assert same_weights(fitted(one, folder), done)
+    assert charges(folder) == 2
+
+
+def test_a_run_interrupted_between_its_charge_and_its_mark_is_marked_when_it_goes_on(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dp_sgd = replace(SETTINGS, method="dp-sgd")
+    one, folder = named(everyone, "marked"), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.budget.Ledger.mark", monkeypatch, settings=dp_sgd)
+    assert charges(folder) == 1
+    assert not read_ledger(folder / "ledger.jsonl").marks
+    made = fitted(one, folder, settings=dp_sgd)
+    assert charges(folder) == 1
+    assert made.certificate is not None
+    assert made.certificate.marks == (REPRODUCIBLE_NOISE,)
+
+
+def test_without_a_seed_too_a_run_goes_on_with_its_own_noise_and_under_its_own_name(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are taken a second time, with the noise of the first."""
+    dp_sgd = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    one, folder = named(everyone, "unseeded"), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch, **dp_sgd)
+    stood = folder / "private" / "standing.safetensors"
+    before = [np.array(tensor).tobytes() for tensor in map_tensors(stood)[0].values()]
+    stood.unlink()
+    made = fitted(one, folder, **dp_sgd)
+    assert charges(folder) == 1
+    assert all(leaf[None].tobytes() in before for leaf in weights(made))
+
+
+def test_keys_that_are_being_written_are_not_there_until_they_are_whole(
+    everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, "half a file"), tmp_path / "run"
+    interrupted(one, folder, "pathlib.Path.replace", monkeypatch)
+    assert not (folder / "config.json").exists()
+    RunFolder(folder).settle({})  # a run of another kind can begin here, so nothing is left
+    (folder / "config.json").unlink()
+    assert same_weights(fitted(one, folder), done)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"settings": replace(SETTINGS, learning_rate=0.5)},
+            r"settings\.learning_rate = 0\.001, not 0\.5",
+        ),
+        ({"epsilon": 4.0}, r"epsilon = 5\.0, not 4\.0"),
+        ({"seed": None}, "reproducible = True, not False"),
+        ({"seed": 2}, "begun with another seed"),
+        ({"learner": "bc"}, "learner.alpha = 1.0, not None"),
+    ],
+)
+def test_another_run_in_the_folder_of_an_interrupted_one_is_refused_and_the_difference_named(
+    change: dict[str, Any],
+    says: str,
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, folder = named(everyone, f"changed {says}"), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.pipeline.run._charge_training", monkeypatch)
+    before = (folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(QuorumError, match=says):
+        fitted(one, folder, **change)
+    assert (folder / "ledger.jsonl").read_bytes() == before
+
+
+def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    interrupted(
+        named(everyone, "this log"), folder, "quorum_rl.pipeline.run._charge_training", monkeypatch
+    )
+    with pytest.raises(QuorumError, match=r"declared\.identity = this log, not that log"):
+        fitted(named(everyone, "that log"), folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "says"),
+    [
+        (
+            "quorum_rl.pipeline.options.this_machine",
+            "abacus",
+            r"rounding\.machine = .*, not abacus",
+        ),
+        ("quorum_rl.pipeline.stages.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
+    ],
+)
+def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(
+    name: str,
+    there: Any,
+    says: str,
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps that are taken again would add the same noise to other sums: their difference has
+    none."""
+    one, folder = named(everyone, says), tmp_path / "run"
+    interrupted(one, folder, "quorum_rl.pipeline.steps.fresh", monkeypatch)
+    monkeypatch.setattr(name, lambda *_: there)
+    with pytest.raises(QuorumError, match=says):
+        fitted(one, folder)
+
+
+def test_a_standing_that_was_damaged_is_refused(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, "damaged"), tmp_path / "run"
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch)
+    kept = folder / "private" / "standing.safetensors"
+    kept.write_bytes(kept.read_bytes()[:-4])
+    with pytest.raises(QuorumError, match="not a whole safetensors file"):
+        fitted(one, folder)
+
+
+def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_once(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local updates, a round a chunk: it dies within the first, the second, and so on."""
+    chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
+    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
+    one, folder = named(everyone, "rounds again"), tmp_path / "run"
+    at = "quorum_rl.training.loop._finite"
+    interrupted(one, folder, at, monkeypatch, settings=chosen)
+    for _ in range(3):
+        calls = iter([lambda _: True, cut])  # one more round is taken, and the next is lost
+        with monkeypatch.context() as patched:
+            patched.setattr(at, lambda tree, calls=calls: next(calls)(tree))
+            with pytest.raises(PowerCutError):
+                fitted(one, folder, settings=chosen)
+        assert charges(folder) == 1
+    made = fitted(one, folder, settings=chosen)
+    assert charges(folder) == 1
+    assert same_weights(made, whole)
+
+
+def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_certificate(
+    everyone: Crowd, tmp_path: Path
+) -> None:
+    """Twice SIGKILL, in processes of their own: once about when training starts, once within it."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "killed"
+    killed(folder, lambda line: line.startswith("released"), rng.uniform(0, 0.5))
+    assert 1 <= charges(folder) <= 2
+    steps = int(rng.integers(1, 7)) * 250
+    killed(folder, lambda line: line == f"taken {steps}", rng.uniform(0, 0.03))
+    assert charges(folder) == 2
+    assert (folder / "private" / "standing.safetensors").exists()
+    told = killed(folder, lambda _: False, 0.0)
+    assert told[-1] == "finished"
+    first = next(line for line in told if line.startswith("taken"))
+    assert int(first.split()[1]) >= steps  # it went on, and did not start again
+
+    whole = fitted(named(everyone, "a log"), tmp_path / "whole", settings=LONG)
+    saved = Policy.load(folder / "policy.safetensors").networks["action_values"]
+    for found, wanted in zip(saved, whole.policy.networks["action_values"], strict=True):
+        np.testing.assert_array_equal(found.weight, wanted.weight)
+        np.testing.assert_array_equal(found.bias, wanted.bias)
+    assert (folder / "metrics.jsonl").read_text() == (whole.folder / "metrics.jsonl").read_text()
+    assert charges(folder) == 2
+    assert not (folder / "private").exists()
+    assert _comparable(folder) == _comparable(whole.folder)
+
+
+def killed(folder: Path, when: Callable[[str], bool], seconds_later: float) -> list[str]:
+    """Run the fit in a process, kill it so long after a line; what it said until then."""
+    command = [sys.executable, str(CHILD), str(folder)]
+    told = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.append(line.strip())
+            if when(told[-1]):
+                time.sleep(seconds_later)
+                process.send_signal(signal.SIGKILL)
+                break
+        process.stdout.read()
+        ended = process.wait()
+    assert ended == (0 if told[-1] == "finished" else -signal.SIGKILL)
+    return told
+
+
+def _comparable(folder: Path) -> Any:
+    """A certificate without the names and times that are each run's own."""
+    made = json.loads((folder / "certificate.json").read_text())
+    for name in ("identity", "ledger_head"):
+        del made[name]
+    for event in made["events"]:
+        del event["run"], event["at"]
+    return made
