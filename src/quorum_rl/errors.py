@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 POSITIVE: Final = Rule("a positive number", lambda value: _number(value) and value > 0)
@@ -54,7 +54,7 @@ def at_least(least: int) -> Rule:
     return Rule(
         f"at least {least}",
         lambda value: (
-            isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+            not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
         ),
     )
 
