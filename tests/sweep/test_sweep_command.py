@@ -1,6 +1,7 @@
 """`quorum sweep`, trained for real: from a configuration file to a policy that is certified."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from quorum_rl.cli.main import command_of, main
 from quorum_rl.experts import save_population
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population
+from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.policy import Policy
 
 EXPERTS = 60
@@ -104,3 +106,19 @@ def test_a_world_of_other_sizes_is_refused_before_anything_is_paid_or_written(
     assert stopped.value.code == 2
     assert "cannot judge trials on demonstrations of 4 and 2" in capsys.readouterr().err
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_python_file_that_a_log_names_as_its_world_is_not_run(
+    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran, script = tmp_path / "ran", tmp_path / "theirs.py"
+    script.write_text(f"open({str(ran)!r}, 'w')")
+    log = open_demonstrations(collected)
+    theirs = replace(log, declared=replace(log.declared, world=f"{script}:WORLD"))
+    save_demonstrations(theirs, tmp_path / "theirs.arrow")
+    more = "[sweep.grid]\nclip-norm = [1.0]"
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "--config", str(configuration(tmp_path / "theirs.arrow", tmp_path, more))])
+    assert stopped.value.code == 2
+    assert not ran.exists()
+    assert "none of Quorum's own: name it with --world" in capsys.readouterr().err

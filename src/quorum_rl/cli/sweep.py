@@ -11,7 +11,7 @@ from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.fit import Settings
 from quorum_rl.cli.learner_flags import LearnerFlags
 from quorum_rl.cli.output import check_seed, console, show_facts, stoppable, timed_bar
-from quorum_rl.errors import Interrupted
+from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
@@ -155,14 +155,19 @@ class Sweep(LearnerFlags):
         )
 
     def _world(self, log: "Demonstrations") -> str | None:
-        """The world as it is found again; without one to be judged in, that of the log if we have
-        it."""
+        """Where trials are judged. A log may name a world of Quorum; only the user names a file,
+        because a file is run."""
         from quorum_rl.envs import world_names
 
         declared = log.declared.world
-        if self.world is None and self.judge != "world" and declared not in world_names():
+        if self.world is not None or declared is None or declared in world_names():
+            return self.world or declared
+        if self.judge != "world":
             return None
-        return self.world or declared
+        raise QuorumError(
+            f"the demonstrations name the world {declared!r}, which is none of Quorum's own: name "
+            "it with --world if you trust it, or judge trials by what was released (--judge)."
+        )
 
     def _judge(self) -> "tuple[Judge, dict[str, Any]]":
         """By what trials are judged, and what its file says of where it comes from."""
