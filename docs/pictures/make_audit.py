@@ -10,10 +10,8 @@ from typing import Any
 import matplotlib as mpl
 from rendering import DOCS, RESULTS, Sections, provenance, table, write
 
-from quorum_rl.audit.drawing import draw_curves, draw_findings
-from quorum_rl.audit.finding import GAUSSIAN, Finding
-from quorum_rl.audit.membership import Roc
-from quorum_rl.audit.planted_bugs import BUGS
+from quorum_rl.audit import BUGS, Finding, draw_curves, draw_findings
+from quorum_rl.audit.finding import GAUSSIAN
 
 PAGE = "audit.md"
 PARTS = ("release", "training", "one-run", "pipeline")
@@ -147,8 +145,7 @@ def draw() -> None:
     mpl.rcParams["svg.hashsalt"] = "quorum"  # the same picture is the same file
     pictures = {"audit": draw_findings([one for part in PARTS for one in findings_of(part)])}
     for game in GAMES:
-        curves = [Roc.from_json(one) for one in found(game)["attacks"]]
-        pictures[f"audit-{game}"] = draw_curves(curves)
+        pictures[f"audit-{game}"] = draw_curves(found(game)["attacks"])
     for name, figure in pictures.items():
         figure.savefig(DOCS / "pictures" / f"{name}.svg", metadata={"Date": None})
 

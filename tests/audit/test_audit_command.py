@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorum_rl.audit import quick
+from quorum_rl.audit import AuditSizes, draw_curves, draw_findings, suite
 from quorum_rl.audit.bounds import LowerBound, lower_bound
-from quorum_rl.audit.drawing import draw_curves, draw_findings
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
 from quorum_rl.audit.from_run_folder import learner_written
-from quorum_rl.audit.membership import Roc
 from quorum_rl.audit.planted_bugs import BUGS
-from quorum_rl.audit.quick import Sizes
 from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bcq, Cql, learner_to_json
@@ -37,8 +34,8 @@ def finding(epsilon: float, certain: float) -> Finding:
 def _found(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """What the audits of all parts will seem to find: to be filled in by a test."""
     found: list[Finding] = []
-    monkeypatch.setattr(quick, "audited", lambda *_: iter(found))
-    monkeypatch.setattr(quick, "tried", lambda trial: found if trial.is_planted else [])
+    monkeypatch.setattr(suite, "audited", lambda *_: iter(found))
+    monkeypatch.setattr(suite, "tried", lambda test: found if test.is_planted else [])
     return found
 
 
@@ -97,7 +94,7 @@ def test_a_planted_bug_that_is_found_is_success_and_one_that_is_missed_is_not(
     shown = capsys.readouterr().out
     assert "SELF-TEST" in shown
     assert all(name in shown for name in BUGS)
-    assert BUGS.keys() == {*quick.RELEASE_BUGS, *quick.TRAINING_BUGS, quick.LAST_BITS}
+    assert BUGS.keys() == suite.WORST_CASES.keys()
     found[:] = [finding(1.0, 0.9)]
     with pytest.raises(SystemExit) as stopped:
         main(["audit", "--planted", "noise-halved"])
@@ -119,14 +116,14 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
     # What needs an assumption catches nothing, nor does the black box where there is a white one.
     assumed = replace(finding(2.5, 2.2), note="if so")
     acted = replace(finding(2.5, 2.2), threat=ACTIONS)
-    monkeypatch.setattr(quick, "tried", lambda _: [assumed, acted])
+    monkeypatch.setattr(suite, "tried", lambda _: [assumed, acted])
     with pytest.raises(SystemExit):
         main(["audit", "--planted", "clipping-off", "--repeats", "2", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["caught"] == {"clipping-off": 0}
     sound = printed["without bugs"]
     assert (sound["findings"], sound["accused"]) == (28, 28)
-    assert sound["outcomes"].keys() == set(quick.WITHOUT_BUGS)
+    assert sound["outcomes"].keys() == set(suite.WITHOUT_BUGS)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +211,13 @@ def test_lower_bounds_are_drawn_beside_claims() -> None:
 
 
 def test_the_legend_of_curves_covers_none() -> None:
-    steep = np.array([1e-3, 1.0])
-    figure = draw_curves([Roc("private", "loss", steep, steep)])
+    steep = {"false_positives": [1e-3, 1.0], "true_positives": [1e-3, 1.0]}
+    figure = draw_curves([{"method": "private", "attack": "loss", "curve": steep}])
     figure.draw_without_rendering()
     (legend,), (axes,) = figure.legends, figure.axes
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
 def test_one_number_of_runs_is_that_of_every_part() -> None:
-    sizes = Sizes.all(50)
+    sizes = AuditSizes.all(50)
     assert {**asdict(sizes), "canaries": 50} == dict.fromkeys(asdict(sizes), 50)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from docs_pages import Page
 
-from quorum_rl.audit.finding import Finding
-from quorum_rl.audit.quick import described
+from quorum_rl.audit import Finding, described
 
 RESULTS = Path(__file__).parents[2] / "results" / "audit"
 

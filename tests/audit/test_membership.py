@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from quorum_rl.audit.chain import Chain
-from quorum_rl.audit.drawing import draw_curves
-from quorum_rl.audit.membership import Attack, Published, Roc, attacks_on, membership_game
+from quorum_rl.audit.membership import Attack, GameOutput, attacks_on, membership_game
+from quorum_rl.audit.pictures import draw_curves
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
@@ -74,12 +74,11 @@ def test_rates_are_counted_above_what_others_reach() -> None:
     assert low < share < high
     assert attack.true_positives(0.2)[0] == 0.75  # 4 may be passed, 3 itself is not
     assert attack.true_positives(0.4)[0] == 1.0
-    false, true = attack.curve()
-    assert false[-1] == true[-1] == 1.0
-    assert true[false == 0].max() == 0.75
-    roc = attack.roc
-    assert roc.true[np.searchsorted(roc.false, 0.001)] == 0.75  # none of five may be passed
-    assert roc.true[-1] == 1.0
+    # None of five may be passed, one, two, all.
+    assert attack.curve(np.array([0.0, 0.001, 0.2, 0.4, 1.0])).tolist() == [0.75] * 3 + [1.0] * 2
+    drawn = attack.to_json()["curve"]
+    assert drawn["true_positives"][drawn["false_positives"].index(0.001)] == 0.75
+    assert drawn["true_positives"][-1] == drawn["false_positives"][-1] == 1.0
 
 
 def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
@@ -88,7 +87,7 @@ def test_released_prefixes_point_to_whoever_would_have_made_them() -> None:
     steps = log.transitions([log.transition_count - 1])  # ends the episode at once
     steps = steps._replace(observation=jnp.zeros((1, 1)))
     released = Released(steps, np.array([0, 1]), 1, 2, 2)
-    published = Published(learner.init(jax.random.key(0), 1, 2), released)
+    published = GameOutput(learner.init(jax.random.key(0), 1, 2), released)
     found = attacks_on(chain.experts(present=True), log, learner, published)
     np.testing.assert_allclose(found["released prefixes"], np.log([0.1, 0.1, 0.1, 0.9]))
 
@@ -98,7 +97,7 @@ def test_who_attacks_sees_observations_as_the_networks_do(log: Demonstrations) -
     learner = Bc(hidden_sizes=(), observation_centre=centre, observation_scale=scale)
     standardised = ((log.columns.observations - centre) / scale).astype(np.float32)
     seen = replace(log, columns=log.columns._replace(observations=standardised))
-    published = Published(learner.init(jax.random.key(0), EXPERTS, 2), None)
+    published = GameOutput(learner.init(jax.random.key(0), EXPERTS, 2), None)
     found = attacks_on(None, log, learner, published)
     expected = attacks_on(None, seen, Bc(hidden_sizes=()), published)
     for name, scores in found.items():
@@ -106,12 +105,7 @@ def test_who_attacks_sees_observations_as_the_networks_do(log: Demonstrations) -
 
 
 def test_the_curves_can_be_drawn(attacks: list[Attack]) -> None:
-    curves = [one.roc for one in attacks]
-    again = [Roc.from_json(one.to_json()) for one in attacks]
-    for ours, read in zip(curves, again, strict=True):
-        assert read[:2] == ours[:2]
-        np.testing.assert_allclose(read.true, ours.true, atol=1e-6)
-    figure = draw_curves(again)
+    figure = draw_curves([attack.to_json() for attack in attacks])
     assert [axes.get_title() for axes in figure.axes] == ["dp-sgd", "non-private"]
     assert all(axes.get_xscale() == "log" for axes in figure.axes)
 

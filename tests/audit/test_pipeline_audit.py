@@ -1,7 +1,6 @@
 """The audit of the whole: it runs what a fit runs, and finds no more than the plan claims."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +11,9 @@ from enumeration import iteration_distribution
 from scipy.stats import norm
 from trees import along, always, chain, experts
 
+from quorum_rl.audit.audits import audit_pipeline, fits
+from quorum_rl.audit.cases import Case, pipelines
 from quorum_rl.audit.from_run_folder import case_of_run
-from quorum_rl.audit.pipeline import (
-    PipelineCase,
-    audit_pipeline,
-    fits,
-    release_first,
-    small_case,
-    training_first,
-)
 from quorum_rl.budget import ASSUMPTIONS, Budget, Ledger, certificate, read_ledger
 from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
@@ -36,12 +29,12 @@ FULL, EMPTY = 0, 20  # seeds of fits that release something, and nothing
 
 
 @pytest.fixture(scope="module", name="case")
-def _case() -> PipelineCase:
-    return small_case()
+def _case() -> Case:
+    return pipelines()[2]
 
 
 @pytest.mark.parametrize("seed", [FULL, EMPTY], ids=["some", "nothing"])
-def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_path: Path) -> None:
+def test_what_is_audited_is_a_fit_to_the_bit(case: Case, seed: int, tmp_path: Path) -> None:
     """A fit that releases something, and one that does not, each beside many others."""
     plan, world = case.plan, case.chain
     assert plan.release is not None
@@ -68,7 +61,7 @@ def test_what_is_audited_is_a_fit_to_the_bit(case: PipelineCase, seed: int, tmp_
         np.testing.assert_array_equal(ours[0], theirs)
 
 
-def test_a_certificate_that_claims_too_little_is_refuted(case: PipelineCase) -> None:
+def test_a_certificate_that_claims_too_little_is_refuted(case: Case) -> None:
     """So few runs could not refute the true claim, whatever they showed."""
     white, black = audit_pipeline(replace(case, certified=0.1), RUNS, seed=0)
     assert white.claimed == black.claimed == 0.1
@@ -76,24 +69,20 @@ def test_a_certificate_that_claims_too_little_is_refuted(case: PipelineCase) -> 
     assert not replace(white, claimed=case.claimed).refutable
 
 
-@pytest.mark.parametrize("make", [training_first, release_first])
-def test_the_worst_cases_leave_nine_tenths_of_their_account_to_be_found(
-    make: Callable[[], PipelineCase],
-) -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["training", "release"])
+def test_the_worst_cases_leave_nine_tenths_of_their_account_to_be_found(number: int) -> None:
     """By enumeration: what comes out of the release, and a Gaussian of the private steps."""
-    case = make()
+    case = pipelines()[number]
     world, plan = case.chain, case.plan
-    assert plan.release is not None
-    assert plan.private is not None
     tree = chain(world.horizon)
     crowd = (world.others, always(tree, 0, world.p_min))
     canary = along(tree, [0] * world.leaves_at + [1], world.p_min)
     present, absent = (
-        iteration_distribution(tree, experts(*who), plan.release.event)
+        iteration_distribution(tree, experts(*who), case.release.event)
         for who in ((crowd, (1, canary)), (crowd,))
     )
     possible = present > 0
-    moved = np.sqrt(plan.private_steps) / plan.private.noise_multiplier
+    moved = np.sqrt(plan.private_steps) / case.private.noise_multiplier
     ratio = np.log(present[possible] / absent[possible])
 
     def excess(epsilon: float) -> float:
@@ -105,15 +94,13 @@ def test_the_worst_cases_leave_nine_tenths_of_their_account_to_be_found(
     assert excess(claimed) <= plan.delta < excess(0.9 * claimed)
 
 
-def test_a_plan_without_privacy_has_no_claim_to_audit(case: PipelineCase) -> None:
+def test_a_plan_without_privacy_has_no_claim_to_audit(case: Case) -> None:
     free = replace(case.plan, release=None, private=None)
     with pytest.raises(QuorumError, match="no claim"):
         audit_pipeline(replace(case, plan=free), 10, seed=0)
 
 
-def test_the_configuration_of_a_run_is_the_case_that_is_audited(
-    case: PipelineCase, tmp_path: Path
-) -> None:
+def test_the_configuration_of_a_run_is_the_case_that_is_audited(case: Case, tmp_path: Path) -> None:
     found = case_of_run(written(case, tmp_path))
     assert found.plan.events == case.plan.events
     assert found.plan.recipe == case.plan.recipe
@@ -131,7 +118,7 @@ def test_the_configuration_of_a_run_is_the_case_that_is_audited(
     ids=["local", "solve"],
 )
 def test_so_is_that_of_other_contributions_and_the_canary_shows(
-    case: PipelineCase, tmp_path: Path, settings: FitSettings
+    case: Case, tmp_path: Path, settings: FitSettings
 ) -> None:
     """Accused wrongly with probability 0.1% for each finding, but for the fixed seed."""
     made = plan_fit(
@@ -149,7 +136,7 @@ def test_so_is_that_of_other_contributions_and_the_canary_shows(
 
 
 def test_a_run_is_audited_by_its_folder(
-    case: PipelineCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, picture = tmp_path / "audit.json", tmp_path / "audit.svg"
     words = ("--runs", str(RUNS), "--trainees", "0", "--out", str(out), "--picture", str(picture))
@@ -166,7 +153,7 @@ def test_a_run_is_audited_by_its_folder(
     assert "<svg" in picture.read_text()
 
 
-def test_a_run_whose_claim_does_not_hold_is_not_audited(case: PipelineCase, tmp_path: Path) -> None:
+def test_a_run_whose_claim_does_not_hold_is_not_audited(case: Case, tmp_path: Path) -> None:
     path = written(case, tmp_path) / "config.json"
     facts = json.loads(path.read_text())
     published = {**facts, "settings": {**facts["settings"], "mode": "paper"}}
@@ -176,9 +163,7 @@ def test_a_run_whose_claim_does_not_hold_is_not_audited(case: PipelineCase, tmp_
             case_of_run(tmp_path)
 
 
-def test_a_claim_is_that_of_the_certificate_of_what_was_charged(
-    case: PipelineCase, tmp_path: Path
-) -> None:
+def test_a_claim_is_that_of_the_certificate_of_what_was_charged(case: Case, tmp_path: Path) -> None:
     folder = written(case, tmp_path)
     assert case_of_run(folder).certified is None  # nothing was certified yet
     Budget.create(tmp_path / "ledger.jsonl", epsilon=8.0, delta=0.01)
@@ -206,9 +191,7 @@ def test_a_claim_is_that_of_the_certificate_of_what_was_charged(
             case_of_run(folder)
 
 
-def test_a_configuration_that_was_changed_is_not_audited(
-    case: PipelineCase, tmp_path: Path
-) -> None:
+def test_a_configuration_that_was_changed_is_not_audited(case: Case, tmp_path: Path) -> None:
     path = written(case, tmp_path) / "config.json"
     facts = json.loads(path.read_text())
     release, training = facts["events"]
@@ -228,7 +211,7 @@ def test_a_configuration_that_was_changed_is_not_audited(
         assert "damaged" not in str(refused.value)
 
 
-def written(case: PipelineCase, folder: Path) -> Path:
+def written(case: Case, folder: Path) -> Path:
     """A run's folder, as far as an audit reads it."""
     log = case.chain.log(False, 2, np.random.default_rng(0))
     write_json(folder / "config.json", configuration(case.plan, log, None))

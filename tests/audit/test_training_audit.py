@@ -12,24 +12,16 @@ import pytest
 from scipy.stats import kstest
 
 from quorum_rl.audit.adversary import Looking, contributed, watched
+from quorum_rl.audit.audits import audit_in_one_run, audit_last_bits, audit_training, judged
+from quorum_rl.audit.cases import EVERYBODY, NETWORKS, ONE_STEP, ROUNDS, SAMPLED, STEADY, WIDE, Case
 from quorum_rl.audit.finding import GAUSSIAN, ITERATES, REST
-from quorum_rl.audit.last_bits import audit_last_bits, trailing_zeros
 from quorum_rl.audit.planted_bugs import BUGS, Bug, planted
-from quorum_rl.audit.quick import LAST_BITS, TRAINING_BUGS, caught
+from quorum_rl.audit.suite import WORST_CASES, caught
 from quorum_rl.audit.trainings import (
-    EVERYBODY,
-    NETWORKS,
-    ROUNDS,
-    SAMPLED,
-    STEADY,
-    WIDE,
     Scores,
-    TrainingCase,
-    audit_in_one_run,
-    audit_training,
-    judged,
     noise_keys,
     same_public,
+    trailing_zeros,
     trained,
     training_data,
     training_transitions,
@@ -46,18 +38,18 @@ FEWER = {WIDE.name: 800, STEADY.name: 4000}
 CASES = {"everybody": EVERYBODY, "sampled": SAMPLED, "rounds": ROUNDS}
 
 
-def runs_for(case: TrainingCase) -> int:
+def runs_for(case: Case) -> int:
     return FEWER.get(case.name, RUNS)
 
 
 @cache
-def scores(case: TrainingCase, present: bool) -> Scores:
+def scores(case: Case, present: bool) -> Scores:
     return trained(case, runs_for(case), present, seed=3)
 
 
 @pytest.mark.parametrize("case", [EVERYBODY, ROUNDS], ids=["everybody", "rounds"])
 @pytest.mark.parametrize("present", [True, False])
-def test_the_scores_are_those_of_a_gaussian_mechanism(case: TrainingCase, present: bool) -> None:
+def test_the_scores_are_those_of_a_gaussian_mechanism(case: Case, present: bool) -> None:
     """μ = √steps/σ = 1: normal, with mean ±μ²/2 and variance μ². False alarm 1e-4 each."""
     score = scores(case, present)[ITERATES]
     assert kstest(score, "norm", (0.5 if present else -0.5, 1.0)).pvalue > 1e-4
@@ -66,7 +58,7 @@ def test_the_scores_are_those_of_a_gaussian_mechanism(case: TrainingCase, presen
 @pytest.mark.parametrize("present", [True, False])
 def test_the_rest_is_noise_and_nothing_else(present: bool) -> None:
     """Four steps of 130 parameters, two directions taken out. False alarm 1e-4 each."""
-    rest = scores(WIDE, present)[REST] / WIDE.noise_multiplier**2
+    rest = scores(WIDE, present)[REST] / WIDE.private.noise_multiplier**2
     assert kstest(rest, "chi2", (4 * (130 - 2),)).pvalue > 1e-4
 
 
@@ -77,7 +69,7 @@ def test_with_sampling_they_are_likelihood_ratios() -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_training_is_not_accused_and_the_bound_comes_close(case: TrainingCase) -> None:
+def test_training_is_not_accused_and_the_bound_comes_close(case: Case) -> None:
     """Wrongly it would be with probability 0.1% for each finding, but for the fixed seed."""
     findings = judged(case, scores(case, True), scores(case, False))
     assert all(one.claimed == case.claimed for one in findings)
@@ -86,23 +78,26 @@ def test_training_is_not_accused_and_the_bound_comes_close(case: TrainingCase) -
     assert 0.65 * case.claimed < iterates < case.claimed
     assert 0.15 * case.claimed < actions < iterates
     gaussian = [one.bound.epsilon for one in findings if one.note == GAUSSIAN]
-    assert len(gaussian) == (case.sampling_rate == 1)
+    assert len(gaussian) == (case.private.sampling_rate == 1)
     assert all(0.9 * case.claimed < one < case.claimed for one in gaussian)
 
 
 @pytest.mark.parametrize("case", [STEADY, NETWORKS, WIDE], ids=["steady", "networks", "wide"])
-def test_nor_is_it_by_what_is_there_for_bugs(case: TrainingCase) -> None:
+def test_nor_is_it_by_what_is_there_for_bugs(case: Case) -> None:
     """Wrongly it would be with probability 0.1% each, but for the fixed seed."""
     (finding,) = judged(case, scores(case, True), scores(case, False))
     assert finding.refutable
     assert not finding.refuted
 
 
-@pytest.mark.parametrize("bug", TRAINING_BUGS)
+@pytest.mark.parametrize(
+    "bug",
+    [bug for bug, case in WORST_CASES.items() if case.plan.private and case is not ONE_STEP],
+)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     """By the first finding of its case, which the sound mechanism has with probability 0.1%."""
     with planted(bug):
-        case = TRAINING_BUGS[bug]
+        case = WORST_CASES[bug]
         findings = audit_training(case, runs_for(case), seed=6)
     assert findings[0].refuted
     assert caught(findings)
@@ -110,7 +105,7 @@ def test_a_planted_bug_is_caught(bug: str) -> None:
 
 def test_last_bits_show_a_sum_of_floats_and_nothing_of_whole_numbers() -> None:
     """A false alarm with probability 0.1% at most, but for the fixed seed."""
-    with planted(LAST_BITS):
+    with planted("lattice-off"):
         assert audit_last_bits(200, seed=6).refuted
     finding = audit_last_bits(200, seed=6)
     assert finding.refutable
@@ -130,7 +125,7 @@ def test_one_run_with_many_canaries_is_a_bound_too() -> None:
 
 def test_an_expert_with_one_transition_contributes_that_one_as_often_as_asked() -> None:
     canary, _ = training_transitions(ROUNDS.chain)
-    learner, recipe = ROUNDS.learner, ROUNDS.plan.recipe
+    learner, recipe = ROUNDS.plan.learner, ROUNDS.plan.recipe
     params = learner.init(jax.random.key(1), 1, 2)
     target = learner.init_target(params)
     made = contributed(recipe, (params, target, None), canary)

@@ -5,53 +5,51 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
+    from quorum_rl.audit.audits import (
+        audit_in_one_run as audit_in_one_run,
+        audit_pipeline as audit_pipeline,
+        audit_release as audit_release,
+        audit_training as audit_training,
+    )
     from quorum_rl.audit.bounds import (
         LowerBound as LowerBound,
         gaussian_lower_bound as gaussian_lower_bound,
         lower_bound as lower_bound,
         one_run_lower_bound as one_run_lower_bound,
     )
-    from quorum_rl.audit.drawing import draw_curves as draw_curves, draw_findings as draw_findings
+    from quorum_rl.audit.cases import Case as Case
+    from quorum_rl.audit.chain import Chain as Chain
     from quorum_rl.audit.finding import Finding as Finding, ceiling as ceiling
     from quorum_rl.audit.from_run_folder import case_of_run as case_of_run
     from quorum_rl.audit.membership import Attack as Attack, membership_game as membership_game
-    from quorum_rl.audit.pipeline import (
-        PipelineCase as PipelineCase,
-        audit_pipeline as audit_pipeline,
-    )
+    from quorum_rl.audit.pictures import draw_curves as draw_curves, draw_findings as draw_findings
     from quorum_rl.audit.planted_bugs import (
         BUGS as BUGS,
         bug_named as bug_named,
         planted as planted,
     )
-    from quorum_rl.audit.quick import (
+    from quorum_rl.audit.suite import (
         WITHOUT_BUGS as WITHOUT_BUGS,
-        Sizes as Sizes,
-        Trial as Trial,
+        AuditSizes as AuditSizes,
+        SelfTest as SelfTest,
         all_tried as all_tried,
         audited as audited,
         described as described,
         outcome as outcome,
     )
-    from quorum_rl.audit.releases import ReleaseCase as ReleaseCase, audit_release as audit_release
-    from quorum_rl.audit.trainings import (
-        TrainingCase as TrainingCase,
-        audit_in_one_run as audit_in_one_run,
-        audit_training as audit_training,
-    )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
+            "audits": "audit_in_one_run audit_pipeline audit_release audit_training",
             "bounds": "LowerBound gaussian_lower_bound lower_bound one_run_lower_bound",
-            "drawing": "draw_curves draw_findings",
+            "cases": "Case",
+            "chain": "Chain",
             "finding": "Finding ceiling",
             "from_run_folder": "case_of_run",
             "membership": "Attack membership_game",
-            "pipeline": "PipelineCase audit_pipeline",
+            "pictures": "draw_curves draw_findings",
             "planted_bugs": "BUGS bug_named planted",
-            "quick": "WITHOUT_BUGS Sizes Trial all_tried audited described outcome",
-            "releases": "ReleaseCase audit_release",
-            "trainings": "TrainingCase audit_in_one_run audit_training",
+            "suite": "WITHOUT_BUGS AuditSizes SelfTest all_tried audited described outcome",
         },
     )

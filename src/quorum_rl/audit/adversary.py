@@ -13,8 +13,6 @@ Black box: the final policy's actions on chosen states, on both sides of everybo
 canary's own. How many of them speak for the canary says where the policy changes its mind.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +23,7 @@ import numpy as np
 from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
-from quorum_rl.pipeline import FitPlan, Steps, fresh, train_runs
+from quorum_rl.pipeline import FitPlan, Progress, Steps, fresh, train_runs
 from quorum_rl.training import ExpertData, Kind, Recipe, Run, TrainState, result_of
 from quorum_rl.types import Transition
 
@@ -40,7 +38,7 @@ Seen = tuple[Any, Any, Any]
 """Of one or many runs: the parameters, the target, the optimiser's first moment."""
 
 
-class Claim(NamedTuple):
+class StepClaim(NamedTuple):
     """What a private step is said to be; the adversary knows no more of it."""
 
     sampling_rate: float
@@ -65,16 +63,8 @@ class Looking(NamedTuple):
     apart: bool = False
 
     @property
-    def claim(self) -> Claim:
-        step = self.plan.private
-        assert step is not None  # or there is nothing to audit
-        return Claim(
-            step.sampling_rate,
-            step.noise_multiplier,
-            step.clip_norm,
-            step.expected_batch,
-            step.normalised,
-        )
+    def claim(self) -> StepClaim:
+        return StepClaim(*(getattr(self.plan.private, name) for name in StepClaim._fields))
 
 
 class Watched(NamedTuple):
@@ -99,7 +89,7 @@ def watched(
     steps: Steps,
     sizes: tuple[int, int],
     private: ExpertData,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Watched:
     """Train, and score by all iterates; with it the results of training.
 
@@ -111,44 +101,37 @@ def watched(
     """
     plan, schedule = looking.plan, steps.schedule
     recipe = plan.recipe
-    _check_optimiser(recipe)
+    if recipe.optimiser.name not in MOMENTS:
+        raise QuorumError(
+            f"the optimiser is {recipe.optimiser.name!r}, and an audit sees the steps of "
+            f"{', '.join(MOMENTS)} only: audit the same training with one of them."
+        )
     standing = fresh(plan, runs, sizes)
     before = _seen(recipe, standing)
     count = len(looking.canary.reward) if looking.many else len(runs.rates_end)
-    tally = _Tally(np.zeros((5, count)))
+    # Over the private steps so far: of the logarithms of ratios, of the parts along the canary, of
+    # their squares, of the rest, and of ones.
+    sums = np.zeros((5, count))
 
     def after_step(standing: TrainState, done: int) -> None:
-        nonlocal before
+        nonlocal before, sums
         now = _seen(recipe, standing)
         private_now = schedule[done - 1] == Kind.PRIVATE  # of all runs, or one for each
         if private_now.any():
             rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
             how, step = (recipe, looking.many, looking.apart), (before, now, rates)
             views = _views(how, looking.claim, step, looking.canary, looking.other)
-            tally.add(views, private_now)
+            ratio, along, rest = (np.asarray(view, np.float64) for view in views)
+            seen = np.stack([ratio, along, along**2, rest, np.ones_like(along)])
+            sums += np.where(private_now, seen, 0.0)
         before = now
         if progress is not None:
             progress(done, len(schedule))
 
     last = train_runs(plan, runs, steps, standing, private, after_step, steps_at_once=1)
-    return tally.watched(result_of(recipe, last))
-
-
-@dataclass
-class _Tally:
-    """Sums over the private steps so far: of the logarithms of ratios, of the parts along the
-    canary, of their squares, of the rest, and of ones. Shapes: (5, runs)."""
-
-    sums: Floats
-
-    def add(self, views: tuple[Array, Array, Array], private_now: Any) -> None:
-        ratio, along, rest = (np.asarray(one, np.float64) for one in views)
-        seen = np.stack([ratio, along, along**2, rest, np.ones_like(along)])
-        self.sums += np.where(private_now, seen, 0.0)
-
-    def watched(self, params: Any) -> Watched:
-        likelihood, along, squares, rest, steps = self.sums
-        return Watched(likelihood, squares - along**2 / np.maximum(steps, 1), rest, params)
+    likelihood, along, squares, rest, taken = sums
+    spread = squares - along**2 / np.maximum(taken, 1)
+    return Watched(likelihood, spread, rest, result_of(recipe, last))
 
 
 def agreement(learner: Learner, params: Any, observation_size: int) -> Floats:
@@ -160,7 +143,7 @@ def agreement(learner: Learner, params: Any, observation_size: int) -> Floats:
     """
     states = np.zeros((len(LADDER), observation_size), np.float32)
     states[:, 0] = FAR * LADDER
-    actions = np.asarray(jax.vmap(lambda one: learner.act(one, jnp.asarray(states)))(params))
+    actions = np.asarray(jax.vmap(lambda of_run: learner.act(of_run, jnp.asarray(states)))(params))
     own = actions == CANARY_ACTION
     made: Floats = np.where(LADDER > 0, own, ~own).sum(axis=1).astype(np.float64)
     return made
@@ -183,14 +166,6 @@ def contributed(recipe: Recipe, at: Seen, transition: Transition) -> Any:
     return jax.tree.map(lambda leaf, mark: leaf if mark else jnp.zeros_like(leaf), made, marks)
 
 
-def _check_optimiser(recipe: Recipe) -> None:
-    if recipe.optimiser.name not in MOMENTS:
-        raise QuorumError(
-            f"the optimiser is {recipe.optimiser.name!r}, and an audit sees the steps of "
-            f"{', '.join(MOMENTS)} only: audit the same training with one of them."
-        )
-
-
 def _seen(recipe: Recipe, standing: TrainState) -> Seen:
     """Copies, because the next step takes the arrays over."""
     own = standing.optimisers[0 if recipe.shared_optimiser else 1]
@@ -203,7 +178,7 @@ def _seen(recipe: Recipe, standing: TrainState) -> Seen:
 @partial(jax.jit, static_argnums=0)
 def _views(
     how: tuple[Recipe, bool, bool],
-    claim: Claim,
+    claim: StepClaim,
     step: tuple[Seen, Seen, Array],
     canary: Transition,
     other: Transition | None,
@@ -212,7 +187,7 @@ def _views(
     the squared size of the rest."""
     recipe, many, apart = how
 
-    def one(step: tuple[Seen, Seen, Array], canary: Transition) -> tuple[Array, Array, Array]:
+    def view(step: tuple[Seen, Seen, Array], canary: Transition) -> tuple[Array, Array, Array]:
         before, now, learning_rate = step
         noisy = _flat(_noisy_mean(recipe, before, now, learning_rate))
         noisy *= claim.expected_batch / claim.clip_norm
@@ -232,9 +207,8 @@ def _views(
 
     if many:
         step = jax.tree.map(lambda leaf: leaf[0], step)
-    views: tuple[Array, Array, Array] = jax.vmap(one, (None, 0) if many else (0, None))(
-        step, canary
-    )
+    axes = (None, 0) if many else (0, None)
+    views: tuple[Array, Array, Array] = jax.vmap(view, axes)(step, canary)
     return views
 
 
@@ -255,7 +229,7 @@ def _parts(tree: Any, apart: bool) -> list[Array]:
     return [_flat({**nothing, name: tree[name]}) for name in tree]
 
 
-def _clipped(vector: Array, claim: Claim) -> Array:
+def _clipped(vector: Array, claim: StepClaim) -> Array:
     """A contribution as it is said to count, in clip norms."""
     size = jnp.linalg.norm(vector) / claim.clip_norm
     return _unit(vector) * jnp.where(claim.normalised, 1.0, jnp.minimum(size, 1.0))
@@ -263,8 +237,8 @@ def _clipped(vector: Array, claim: Claim) -> Array:
 
 def _without(vector: Array, directions: list[Array]) -> Array:
     """The part of a vector that is orthogonal to unit vectors, which are so to each other."""
-    for one in directions:
-        vector = vector - (vector @ one) * one
+    for direction in directions:
+        vector = vector - (vector @ direction) * direction
     return vector
 
 

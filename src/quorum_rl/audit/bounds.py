@@ -12,7 +12,7 @@ and Pearson).
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -63,8 +63,7 @@ def lower_bound(
     Raises:
         QuorumError: for fewer than eight runs of a kind, or scores that are no numbers.
     """
-    judged = _judged(present, absent, delta, confidence, _epsilon)
-    return LowerBound(judged.value, delta, confidence, judged.direction, judged.runs)
+    return _judged(present, absent, delta, confidence, _epsilon)
 
 
 def gaussian_lower_bound(
@@ -77,9 +76,8 @@ def gaussian_lower_bound(
     then bounds μ, and μ every (ε, δ): far tails need not be sampled. Where the assumption fails,
     so may the bound.
     """
-    judged = _judged(present, absent, delta, confidence, _separation)
-    epsilon = gaussian_epsilon(judged.value, delta)
-    return LowerBound(epsilon, delta, confidence, judged.direction, judged.runs)
+    made = _judged(present, absent, delta, confidence, _separation)
+    return replace(made, epsilon=gaussian_epsilon(made.epsilon, delta))
 
 
 def gaussian_epsilon(separation: float, delta: float) -> float:
@@ -121,7 +119,7 @@ def one_run_lower_bound(
     epsilon = auditing.CanaryScoreAuditor(*scores).epsilon_one_run_fdp(
         1 - confidence, delta, threshold_strategy=auditing.Split(CHOOSING, seed=0)
     )
-    judged = sum(len(one) - int(CHOOSING * len(one)) for one in scores)
+    judged = sum(len(kind) - int(CHOOSING * len(kind)) for kind in scores)
     return LowerBound(float(epsilon), delta, confidence, "remove", judged)
 
 
@@ -168,17 +166,13 @@ def choosing_runs(runs: int) -> int:
     return math.ceil(CHOOSING * runs)
 
 
-@dataclass(frozen=True)
-class _Judged:
-    value: float
-    direction: Direction
-    runs: int
-
-
 def _judged(
     present: npt.ArrayLike, absent: npt.ArrayLike, delta: float, confidence: float, value: Value
-) -> _Judged:
-    """Choose a direction and a threshold by the first runs, and value them by the others."""
+) -> LowerBound:
+    """Choose a direction and a threshold by the first runs, and value them by the others.
+
+    What `value` says is in the place of ε.
+    """
     here, away = _checked(present), _checked(absent)
     error = (1 - confidence) / 2  # for each of the two rates
     directions: dict[Direction, tuple[Floats, Floats]] = {
@@ -189,27 +183,26 @@ def _judged(
     for direction, (likely, rare) in directions.items():
         first = likely[: choosing_runs(len(likely))], rare[: choosing_runs(len(rare))]
         thresholds = _thresholds(np.concatenate(first))
-        often, seldom = (_at_least(one, thresholds) for one in first)
+        often, seldom = (_at_least(kind, thresholds) for kind in first)
         # More cautiously than in the end, because the best of many is the luckiest, too.
         expected = value(often, len(first[0]), seldom, len(first[1]), delta, error / CAUTION)
         place = int(np.argmax(expected))
         if expected[place] > best[0]:
             best = float(expected[place]), direction, float(thresholds[place])
     _, direction, threshold = best
-    judging = [one[choosing_runs(len(one)) :] for one in directions[direction]]
-    often, seldom = (_at_least(one, np.array([threshold])) for one in judging)
+    judging = [kind[choosing_runs(len(kind)) :] for kind in directions[direction]]
+    often, seldom = (_at_least(kind, np.array([threshold])) for kind in judging)
     found = value(often, len(judging[0]), seldom, len(judging[1]), delta, error)
-    return _Judged(max(float(found[0]), 0.0), direction, min(map(len, judging)))
+    shown = max(float(found[0]), 0.0)
+    return LowerBound(shown, delta, confidence, direction, min(map(len, judging)))
 
 
 def _epsilon(
     often: Floats, trials: int, seldom: Floats, others: int, delta: float, error: float
 ) -> Floats:
     """ln((P(S) − δ)/Q(S)) at least; −∞ where nothing is shown."""
-    low, high = (
-        proportion_bounds(often, trials, error)[0],
-        proportion_bounds(seldom, others, error)[1],
-    )
+    low, _ = proportion_bounds(often, trials, error)
+    _, high = proportion_bounds(seldom, others, error)
     with np.errstate(divide="ignore"):
         made: Floats = np.log(np.maximum(low - delta, 0)) - np.log(high)
     return made
@@ -220,10 +213,8 @@ def _separation(
 ) -> Floats:
     """The μ of a Gaussian trade-off through these two rates, at least."""
     del delta
-    low, high = (
-        proportion_bounds(often, trials, error)[0],
-        proportion_bounds(seldom, others, error)[1],
-    )
+    low, _ = proportion_bounds(often, trials, error)
+    _, high = proportion_bounds(seldom, others, error)
     made: Floats = np.asarray(norm.ppf(low) - norm.ppf(high))
     return np.where(np.isnan(made), -np.inf, made)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from quorum_rl.audit.bounds import Floats, LowerBound, gaussian_lower_bound, lower_bound
+from quorum_rl.audit.bounds import LowerBound, gaussian_lower_bound, lower_bound
 
 RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
@@ -78,13 +78,3 @@ class Finding:
 def ceiling(bounding: Bounding, present: int, absent: int, delta: float) -> float:
     """The most that so many runs could show with 99.9% confidence: all of them told apart."""
     return bounding(np.ones(present), np.zeros(absent), delta, CERTAIN).epsilon
-
-
-def found(bounding: Bounding, here: Floats, away: Floats, delta: float, **facts: Any) -> Finding:
-    """A finding from scores with and without the canary, by one of the ways of `bounds`."""
-    return Finding(
-        bound=bounding(here, away, delta),
-        certain=bounding(here, away, delta, CERTAIN).epsilon,
-        ceiling=ceiling(bounding, len(here), len(away), delta),
-        **facts,
-    )

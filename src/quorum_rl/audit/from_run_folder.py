@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import Chain
-from quorum_rl.audit.pipeline import PipelineCase
 from quorum_rl.budget import read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner, learner_from_json
@@ -35,11 +35,11 @@ SELECTED: Final = (
 )
 
 
-def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
+def case_of_run(folder: Path, trainees: int | None = None) -> Case:
     """The configuration of a run, on as many synthetic experts as it declares at least.
 
     The same events, learner, optimiser, steps, horizon, actions and size of observations. Only
-    the experts and their logs are made up. `trainees` as in `PipelineCase`. The claim is that of
+    the experts and their logs are made up. `trainees` as in `Case`. The claim is that of
     the run's certificate, if it has one of its own.
 
     Raises:
@@ -68,7 +68,7 @@ def case_of_run(folder: Path, trainees: int | None = None) -> PipelineCase:
                 "make the run again with 'quorum fit', for this is not what was charged."
             )
     _check_cost(path, plan, plan.epsilon)
-    case = PipelineCase(chain, plan, certified=_certified(folder, plan))
+    case = Case(chain, plan, certified=_certified(folder, plan))
     return case if trainees is None else case.with_trainees(trainees)
 
 
@@ -123,15 +123,16 @@ def _plan(
     release = ReleasePlan(releases[0], epsilon, delta, settings.agreement) if releases else None
     steps = trainings[0].steps if trainings else 0
     plain = steps_at_share(steps, settings.private_share) if steps and releases else 0
+    private = None
+    if trainings:
+        private = private_step(settings, chain.declared, trainings[0].noise_multiplier)
     return FitPlan(
         settings=settings,
         learner=learner,
         epsilon=epsilon,
         delta=delta,
         release=release,
-        private=private_step(settings, chain.declared, trainings[0].noise_multiplier)
-        if trainings
-        else None,
+        private=private,
         private_steps=steps,
         plain_steps=plain if trainings else settings.release_only_steps,
         notes=(),
@@ -139,7 +140,7 @@ def _plan(
 
 
 def _events(configuration: dict[str, Any]) -> list[Event]:
-    return [event_from_json(as_object(one, "event")) for one in items(configuration, "events")]
+    return [event_from_json(as_object(facts, "event")) for facts in items(configuration, "events")]
 
 
 def _certified(folder: Path, plan: FitPlan) -> float | None:
@@ -159,7 +160,7 @@ def _certified(folder: Path, plan: FitPlan) -> float | None:
         charged = [
             (
                 str(facts["run"]),
-                event_from_json({n: facts[n] for n in facts.keys() - {"run", "at"}}),
+                event_from_json({name: facts[name] for name in facts if name not in ("run", "at")}),
             )
             for facts in made.events
         ]
@@ -186,8 +187,8 @@ def _check_charged(path: Path, plan: FitPlan, charged: Sequence[tuple[str, Event
     """All events of a plan are there; and of the run that took its last one, no others are."""
     own, every = Counter(plan.events), Counter(event for _, event in charged)
     runs = {run for run, event in charged if event == plan.events[-1]}
-    mine = [Counter(event for run, event in charged if run == one) for one in runs]
-    if own - every or not any(one <= own for one in mine):
+    mine = [Counter(event for payer, event in charged if payer == run) for run in runs]
+    if own - every or not any(paid <= own for paid in mine):
         raise QuorumError(
             f"{str(path)!r} was not charged for just the events in this run's config.json: finish "
             "the run, or make it again, with 'quorum fit'."

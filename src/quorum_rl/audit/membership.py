@@ -26,6 +26,7 @@ from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import (
     FitPlan,
     FitSettings,
+    Progress,
     fresh,
     plan_fit,
     research_ledger,
@@ -68,27 +69,21 @@ class Attack:
         low, high = proportion_bounds(found, len(self.members), 0.025)
         return found / len(self.members), float(low), float(high)
 
-    def curve(self) -> tuple[Floats, Floats]:
-        """False and true positive rates at every threshold, from the highest down."""
-        every = np.unique(np.concatenate([self.members, self.others]))[::-1]
-        rates = [
-            1 - np.searchsorted(np.sort(scores), every, side="left") / len(scores)
+    def curve(self, rates: Floats) -> Floats:
+        """The share of members found at each of these false positive rates at most."""
+        thresholds = np.unique(np.concatenate([self.members, self.others]))[::-1]
+        false, true = (
+            1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
             for scores in (self.others, self.members)
-        ]
-        return rates[0], rates[1]
-
-    @property
-    def roc(self) -> "Roc":
-        """The curve at few places, as many for each factor of ten: enough to draw it."""
-        false, true = self.curve()
-        least = 1 / len(self.others)
-        rates = np.unique(np.append(np.geomspace(least, 1, ROC_PLACES), FALSE_POSITIVES))
-        last = np.searchsorted(false, rates + 1e-12, side="right") - 1  # at most this many false
-        return Roc(self.method, self.name, rates, np.where(last < 0, 0.0, true[last]))
+        )
+        last = np.searchsorted(false, rates + 1e-12, side="right") - 1
+        return np.where(last < 0, 0.0, true[last])
 
     def to_json(self) -> dict[str, Any]:
-        """The headline and the curve as plain facts."""
+        """The headline as plain facts, and the curve at few places: enough to draw it."""
         share, low, high = self.true_positives()
+        places = np.geomspace(1 / len(self.others), 1, ROC_PLACES)
+        rates = np.unique(np.append(places, FALSE_POSITIVES))
         return {
             "method": self.method,
             "attack": self.name,
@@ -98,35 +93,13 @@ class Attack:
             "true_positives": share,
             "interval": [low, high],
             "curve": {
-                name: np.round(one, 6).tolist()
-                for name, one in zip(
-                    ("false_positives", "true_positives"), self.roc[2:], strict=True
-                )
+                "false_positives": np.round(rates, 6).tolist(),
+                "true_positives": np.round(self.curve(rates), 6).tolist(),
             },
         }
 
 
-class Roc(NamedTuple):
-    """How many members an attack finds at each rate of false positives."""
-
-    method: str
-    name: str
-    false: Floats
-    true: Floats
-
-    @classmethod
-    def from_json(cls, facts: dict[str, Any]) -> "Roc":
-        """The curve of an attack with these facts, as `Attack.to_json` has them."""
-        rates = facts["curve"]
-        return cls(
-            facts["method"],
-            facts["attack"],
-            np.array(rates["false_positives"]),
-            np.array(rates["true_positives"]),
-        )
-
-
-class Published(NamedTuple):
+class GameOutput(NamedTuple):
     """What the adversary gets of one game: parameters, and prefixes if any were released."""
 
     params: Any
@@ -143,7 +116,7 @@ def membership_game(
     settings: FitSettings,
     games: int,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Attack]:
     """Every attack against the private method of `settings` and against none at all.
 
@@ -155,18 +128,16 @@ def membership_game(
     half = log.expert_count // 2
     declared = replace(log.declared, minimum_experts=half)
     log = replace(log, declared=declared)
-    query = experts is not None
     plans = {
-        settings.method: plan_fit(
-            declared, learner, epsilon=epsilon, delta=delta, settings=settings, can_query=query
-        ),
-        "non-private": plan_fit(
+        each.method: plan_fit(
             declared,
             learner,
             epsilon=epsilon,
             delta=delta,
-            settings=replace(settings, method="non-private"),
-        ),
+            settings=each,
+            can_query=experts is not None,
+        )
+        for each in (settings, replace(settings, method="non-private"))
     }
     rng = np.random.default_rng(seed)
     taking_part = np.zeros((games, log.expert_count), bool)
@@ -191,7 +162,7 @@ def play(
     plan: FitPlan,
     taking_part: Flags,
     seed: int,
-) -> Published:
+) -> GameOutput:
     """One game: release and train as a fit does, on the log of those who take part."""
     own = log.select(np.repeat(taking_part, np.diff(log.expert_episode_offsets)))
     released = None
@@ -209,19 +180,22 @@ def play(
     sizes = log.declared.observation_size, log.declared.action_count
     last = train_runs(plan, runs, steps, fresh(plan, runs, sizes), private)
     params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, last))
-    return Published(params, released)
+    return GameOutput(params, released)
 
 
 def attacks_on(
-    experts: LoggedExperts | None, log: Demonstrations, learner: DenseLearner, what: Published
+    experts: LoggedExperts | None, log: Demonstrations, learner: DenseLearner, what: GameOutput
 ) -> dict[str, Floats]:
     """Each attack's score of every expert, from what was published.
 
     Shapes: (experts,) each.
     """
+    count = log.transition_count
     per_transition = [
-        _judged(learner, what.params, log.transitions(np.arange(first, last)))
-        for first, last in _chunks(log.transition_count)
+        _judged(
+            learner, what.params, log.transitions(np.arange(first, min(first + AT_ONCE, count)))
+        )
+        for first in range(0, count, AT_ONCE)
     ]
     columns = np.concatenate(per_transition, axis=1)
     offsets = log.expert_transition_offsets
@@ -264,8 +238,8 @@ def _attacks(method: str, found: Sequence[dict[str, Floats]], part: Flags) -> li
     """What each attack scored in all games; the first two once more against their shadows."""
     made = []
     for name in found[0]:
-        if all(name in one for one in found):
-            scores = np.stack([one[name] for one in found])
+        if all(name in game for game in found):
+            scores = np.stack([game[name] for game in found])
             made.append(Attack(method, name, scores[part], scores[~part]))
             if len(found) >= LEAST_GAMES and name in (LIKELIHOOD, LOSS):
                 ratio, known = _against_shadows(scores, part)
@@ -290,7 +264,3 @@ def _against_shadows(scores: Floats, part: Flags) -> tuple[Floats, Flags]:
         spread = max(float(np.std((scores - mean)[usable])), 1e-6) if usable.any() else 1.0
         ratio += sign * (-(((scores - mean) / spread) ** 2) / 2 - np.log(spread))
     return ratio, known
-
-
-def _chunks(count: int) -> list[tuple[int, int]]:
-    return [(first, min(first + AT_ONCE, count)) for first in range(0, count, AT_ONCE)]

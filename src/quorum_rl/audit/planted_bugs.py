@@ -93,10 +93,10 @@ def _divided_by_drawn(*given: Any) -> Any:
 def _float_noise(noise_keys: Any, scales: Any, first: int, steps: int, count: int) -> Array:
     """Gaussian noise in float32, in units of the lattice that it is not on."""
 
-    def one(words: Array, number: Array) -> Array:
+    def of_one(words: Array, number: Array) -> Array:
         return jax.random.normal(keys_of(step_key(words, number)).noise, (count,))
 
-    of_runs = jax.vmap(one, (0, None))
+    of_runs = jax.vmap(of_one, (0, None))
     drawn = jax.vmap(of_runs, (None, 0))(noise_keys, jnp.arange(first, first + steps))
     return drawn * np.asarray(scales, np.float32)[:, None]
 
@@ -125,8 +125,8 @@ def _sum_of_floats(
         share = jnp.minimum(1, numbers.clip_norm / jnp.where(size > 0, size, 1))
         return jnp.where(is_drawn, flat * share, 0)
 
-    def add(total: Array, one: Array) -> tuple[Array, None]:
-        return total + one, None
+    def add(total: Array, contribution: Array) -> tuple[Array, None]:
+        return total + contribution, None
 
     each = jax.vmap(clipped)(shown, everybody, drawn)
     start = noise * (numbers.clip_norm / numbers.units)

@@ -1,154 +1,138 @@
-"""Audits of the release alone: the product's own release, run many times on a chain."""
+"""The product's own release, many times, on fresh logs: in several processes, for only a CPU helps.
+
+The audit of a release alone makes all runs as iterations of few releases; that of the pipeline
+makes one release for each run, as a fit does.
+"""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
 
 import numpy as np
 
-from quorum_rl.audit.bounds import lower_bound, ratio_scores
+from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import Chain, Integers
-from quorum_rl.audit.finding import RELEASED, Finding, found
-from quorum_rl.audit.workers import spread
 from quorum_rl.budget import SeededEntropy
-from quorum_rl.pipeline import research_ledger
-from quorum_rl.privacy import ReleaseEvent, ReleasePlan, total_epsilon
-from quorum_rl.release import release
+from quorum_rl.pipeline import Progress, research_ledger
+from quorum_rl.privacy import ReleasePlan
+from quorum_rl.release import release, release_and_keep
+from quorum_rl.types import Released
 
-RUNS_AT_ONCE: Final = 40_000  # in one release, and so in one process
+ITERATIONS_AT_ONCE: Final = 40_000  # in one release, and so in one process
+RELEASES_AT_ONCE: Final = 40  # in one process, one after the other
+RELEASES_PER_LEDGER: Final = 4  # a ledger reads itself again before every charge
+PLATFORMS: Final = "JAX_PLATFORMS"
 
-
-@dataclass(frozen=True)
-class ReleaseCase:
-    """A release, and the experts that it is audited on."""
-
-    name: str
-    canary: str
-    chain: Chain
-    event: ReleaseEvent
-    delta: float
-
-    @property
-    def claimed(self) -> float:
-        """What the accounting says that the release costs."""
-        return total_epsilon([self.event], self.delta)
+PartT = TypeVar("PartT")
+FoundT = TypeVar("FoundT")
 
 
-def _event(chain: Chain, **constants: float) -> ReleaseEvent:
-    """One iteration of a release, whose pool never runs out."""
-    return ReleaseEvent(
-        mode="tight",
-        experts=chain.others,
-        actions=chain.actions,
-        p_min=chain.p_min,
-        horizon=chain.horizon,
-        prefix_cap=chain.horizon,
-        iterations=1,
-        pool_size=1,
-        **constants,  # type: ignore[arg-type]
-    )
-
-
-_TRIO: Final = Chain(others=2, actions=2, horizon=1, p_min=0.0, leaves_at=0)
-_CROWD: Final = Chain(others=345, actions=2, horizon=9, p_min=0.003, leaves_at=8)
-
-DEVIATOR: Final = ReleaseCase(
-    "release, deviator",
-    "one of three, who alone does what nobody else would ever do",
-    _TRIO,
-    _event(
-        _TRIO,
-        stop_probability=0.2,
-        theta=1.7826,
-        threshold=22.38,
-        threshold_epsilon=0.25,
-        query_epsilon=2.0,
-    ),
-    delta=0.00315,
-)
-"""Prefixes that only the canary can give: what the offset of the threshold must keep in."""
-
-LEAVER: Final = ReleaseCase(
-    "release, leaver",
-    "one of 346, who agrees for eight steps and then leaves alone",
-    _CROWD,
-    _event(
-        _CROWD,
-        stop_probability=0.0,
-        theta=333.34,
-        threshold=346.34,
-        threshold_epsilon=0.5,
-        query_epsilon=1.0,
-    ),
-    delta=0.00105,
-)
-"""Eight queries that only a low threshold passes, then one that fails: both noises are needed."""
-
-
-def audit_release(case: ReleaseCase, runs: int, seed: int, workers: int = 1) -> Finding:
-    """Release `runs` times with the canary and without, and bound ε from what came out."""
-    seen = [
-        outcomes(case.chain, case.event, runs, present, seed, workers) for present in (True, False)
-    ]
-    return found(
-        lower_bound,
-        *ratio_scores(*seen),
-        case.delta,
-        what=case.name,
-        threat=RELEASED,
-        canary=case.canary,
-        claimed=case.claimed,
-        runs=runs,
-    )
-
-
-class OutcomeBatch(NamedTuple):
-    """Some of an audit's releases, for one process."""
-
-    chain: Chain
-    event: ReleaseEvent
-    runs: int
-    present: bool
-    seed: int
-    number: int
-
-
-def outcomes(
-    chain: Chain, event: ReleaseEvent, runs: int, present: bool, seed: int, workers: int = 1
-) -> Integers:
+def outcomes(case: Case, runs: int, present: bool, seed: int, workers: int = 1) -> Integers:
     """What comes out of each of `runs` independent releases of one iteration.
 
     Shapes: `(runs, 1)`.
     """
-    parts = [
-        OutcomeBatch(chain, event, min(RUNS_AT_ONCE, runs - first), present, seed, number)
-        for number, first in enumerate(range(0, runs, RUNS_AT_ONCE))
-    ]
-    return np.concatenate(spread(_outcomes_of, parts, workers))[:, None]
+    starts = range(0, runs, ITERATIONS_AT_ONCE)
+    parts = [(number, min(ITERATIONS_AT_ONCE, runs - first)) for number, first in enumerate(starts)]
+    task = partial(_outcomes_of, case.chain, case.release, present, seed)
+    return np.concatenate(spread(task, parts, workers))[:, None]
 
 
-def _outcomes_of(part: OutcomeBatch) -> Integers:
-    """They are made as one release of so many iterations: its trajectories are fresh, so that its
-    iterations are independent. Which of them gave nothing is not known, so their order is drawn.
+def _outcomes_of(
+    chain: Chain, plan: ReleasePlan, present: bool, seed: int, part: tuple[int, int]
+) -> Integers:
+    """One release of so many iterations: its trajectories are fresh, so that its iterations are
+    independent. Which of them gave nothing is not known, so their order is drawn.
     """
-    chain, runs = part.chain, part.runs
-    rng = np.random.default_rng([part.seed, part.present, part.number])
-    experts = chain.experts(part.present)
+    number, runs = part
+    rng = np.random.default_rng([seed, present, number])
+    experts = chain.experts(present)
     share = runs / len(experts)  # more are drawn of an expert with probability below 1e-9
     pool_size = math.ceil(share + 7 * math.sqrt(share) + 7)
-    whole = replace(part.event, iterations=runs, pool_size=pool_size)
-    plan = ReleasePlan(whole, epsilon=1.0, delta=0.1, agreement=0.9)  # a research ledger asks none
-    entropy = SeededEntropy(run_seeds(part.seed, part.present, part.number + 1)[-1])
-    log = chain.log(part.present, pool_size, rng)
+    whole = replace(plan, event=replace(plan.event, iterations=runs, pool_size=pool_size))
+    entropy = SeededEntropy(run_seeds(seed, present, number + 1)[-1])
+    log = chain.log(present, pool_size, rng)
     with research_ledger() as ledger:
-        made = release(experts, log, plan, ledger, entropy=entropy)
+        made = release(experts, log, whole, ledger, entropy=entropy)
     each = np.zeros(runs, np.int64)
     each[: len(made)] = chain.outcomes(made)
     drawn: Integers = rng.permutation(each)
     return drawn
 
 
+def releases(
+    case: Case, seeds: Sequence[int], present: bool, workers: int, progress: Progress | None
+) -> list[Released]:
+    """The release of a fit with each seed."""
+    starts = range(0, len(seeds), RELEASES_AT_ONCE)
+    parts = [seeds[first : first + RELEASES_AT_ONCE] for first in starts]
+    task = partial(_releases_of, case.chain, case.release, present)
+    return [released for part in spread(task, parts, workers, progress) for released in part]
+
+
+def _releases_of(
+    chain: Chain, plan: ReleasePlan, present: bool, seeds: Sequence[int]
+) -> list[Released]:
+    """As a fit calls it, with a fresh log for each."""
+    experts, made = chain.experts(present), []
+    for start in range(0, len(seeds), RELEASES_PER_LEDGER):
+        with research_ledger() as ledger:
+            for seed in seeds[start : start + RELEASES_PER_LEDGER]:
+                log = chain.log(present, plan.event.pool_size, np.random.default_rng(seed))
+                entropy = SeededEntropy(seed)
+                outcome = release_and_keep(experts, log, plan, ledger, entropy=entropy)
+                made.append(outcome.released)
+    return made
+
+
 def run_seeds(seed: int, present: bool, runs: int) -> range:
     """Seeds for runs, different for every seed of an audit, with the canary and without."""
     first = (2 * seed + present) * 10**9
     return range(first, first + runs)
+
+
+def spread(
+    task: Callable[[PartT], FoundT],
+    parts: Sequence[PartT],
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> list[FoundT]:
+    """What `task` makes of each part, in their order, whichever process did it.
+
+    With one worker it is this process. Others are started anew (`spawn`), so `task` must be a
+    function of a module, and they leave a GPU alone. `progress` hears how many parts are done.
+    """
+
+    def collected(found: Iterator[FoundT]) -> list[FoundT]:
+        made = []
+        for result in found:
+            made.append(result)
+            if progress is not None:
+                progress(len(made), len(parts))
+        return made
+
+    if workers == 1 or len(parts) == 1:
+        return collected(map(task, parts))
+    start = multiprocessing.get_context("spawn")
+    with _without_gpu(), ProcessPoolExecutor(min(workers, len(parts)), start) as pool:
+        return collected(pool.map(task, parts))
+
+
+@contextmanager
+def _without_gpu() -> Iterator[None]:
+    """Processes that start meanwhile compute on the CPU; this one has made its choice before."""
+    before = os.environ.get(PLATFORMS)
+    os.environ[PLATFORMS] = "cpu"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PLATFORMS]
+        else:
+            os.environ[PLATFORMS] = before

@@ -21,7 +21,7 @@ from quorum_rl.cli.output import (
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
-    from quorum_rl.audit import Attack, Finding, Sizes
+    from quorum_rl.audit import Attack, AuditSizes, Finding
     from quorum_rl.pipeline import Result
 
 AuditPart = Literal["release", "training", "one-run", "pipeline"]
@@ -208,16 +208,16 @@ class Audit:
         self._keep(result.facts({"findings": [one.to_json() for one in findings]}))
         return findings
 
-    def _sizes(self) -> "Sizes":
-        from quorum_rl.audit import Sizes
+    def _sizes(self) -> "AuditSizes":
+        from quorum_rl.audit import AuditSizes
 
         if self.full:
-            return Sizes.full()
-        return Sizes() if self.runs is None else Sizes.all(self.runs)
+            return AuditSizes.full()
+        return AuditSizes() if self.runs is None else AuditSizes.all(self.runs)
 
     def _self_test(self, name: str) -> None:
         """Plant bugs, each by itself; all of them must be found, and nothing without them."""
-        from quorum_rl.audit import BUGS, WITHOUT_BUGS, Trial, all_tried, bug_named, outcome
+        from quorum_rl.audit import BUGS, WITHOUT_BUGS, SelfTest, all_tried, bug_named, outcome
 
         names = list(BUGS) if name == "all" else [name]
         for one in names:
@@ -225,11 +225,11 @@ class Audit:
             self._tell(f"SELF-TEST, a bug is planted on purpose: {BUGS[one].said}")
         sizes, seeds = self._sizes(), range(self.seed, self.seed + self.repeats)
         result = self._result("chain", "planted", sizes=asdict(sizes), seeds=list(seeds))
-        trials = [Trial(one, True, sizes, seed) for one in names for seed in seeds]
+        trials = [SelfTest(one, True, sizes, seed) for one in names for seed in seeds]
         if self.repeats > 1:
-            trials += [Trial(one, False, sizes, seed) for one in WITHOUT_BUGS for seed in seeds]
+            trials += [SelfTest(one, False, sizes, seed) for one in WITHOUT_BUGS for seed in seeds]
         found = dict(zip(trials, all_tried(trials, self.workers), strict=True))
-        first = {one: found[Trial(one, True, sizes, self.seed)] for one in names}
+        first = {one: found[SelfTest(one, True, sizes, self.seed)] for one in names}
         outcomes = {
             is_planted: {
                 one: [outcome(*each) for each in found.items() if each[0][:2] == (one, is_planted)]
@@ -296,7 +296,7 @@ class Audit:
         if self.picture is not None:
             from quorum_rl.audit import draw_curves
 
-            save_picture(draw_curves([one.roc for one in attacks]), self.picture)
+            save_picture(draw_curves([attack.to_json() for attack in attacks]), self.picture)
         if not self.json:
             show_attacks(attacks)
 

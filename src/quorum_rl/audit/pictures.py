@@ -1,10 +1,9 @@
 """Pictures of an audit: lower bounds beside claims, and the curves of a membership game."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quorum_rl.audit.finding import GAUSSIAN, RELEASED, Finding
-from quorum_rl.audit.membership import Roc
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,35 +22,40 @@ def draw_findings(findings: Sequence[Finding]) -> "Figure":
     figure = Figure(figsize=(9, 0.4 * len(findings) + 1.3), layout="constrained")
     axes = figure.subplots()
     places = range(len(findings))
-    colours = [RED if one.refuted else BLUE if one.refutable else GREY for one in findings]
-    axes.barh(places, [one.bound.epsilon for one in findings], height=0.55, color=colours)
-    for place, one in zip(places, findings, strict=True):
-        axes.plot([one.claimed] * 2, [place - 0.4, place + 0.4], color=ORANGE, linewidth=2.5)
-    axes.set_yticks(places, [f"{one.what}, {_short(one)}" for one in findings])
-    axes.invert_yaxis()
-    few = (
-        ""
-        if all(one.refutable for one in findings)
-        else "\ngrey: so few runs cannot refute the claim"
+    axes.barh(
+        places,
+        [finding.bound.epsilon for finding in findings],
+        height=0.55,
+        color=[_colour(finding) for finding in findings],
     )
+    for place, finding in enumerate(findings):
+        axes.plot([finding.claimed] * 2, [place - 0.4, place + 0.4], color=ORANGE, linewidth=2.5)
+    axes.set_yticks(places, [f"{finding.what}, {_short(finding)}" for finding in findings])
+    axes.invert_yaxis()
+    few = "\ngrey: so few runs cannot refute the claim"
+    few = "" if all(finding.refutable for finding in findings) else few
     axes.set_xlabel(f"ε: at least, with 95% confidence (bar); claimed (line){few}")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-def draw_curves(curves: Sequence[Roc]) -> "Figure":
-    """True against false positives of every attack, both on a logarithmic scale."""
+def draw_curves(attacks: Sequence[dict[str, Any]]) -> "Figure":
+    """True against false positives of every attack, both on a logarithmic scale.
+
+    `attacks` are facts as `Attack.to_json` has them.
+    """
     from matplotlib.figure import Figure
 
-    methods = list(dict.fromkeys(one.method for one in curves))
-    names = list(dict.fromkeys(one.name for one in curves))
+    methods = list(dict.fromkeys(attack["method"] for attack in attacks))
+    names = list(dict.fromkeys(attack["attack"] for attack in attacks))
     figure = Figure(figsize=(4.6 * len(methods), 5.2), layout="constrained")
     grid = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
     for axes, method in zip(grid, methods, strict=True):
-        for one in curves:
-            if one.method == method:
-                colour = f"C{names.index(one.name)}"
-                axes.step(one.false, one.true, where="post", label=one.name, color=colour)
+        for attack in attacks:
+            if attack["method"] == method:
+                name, rates = attack["attack"], attack["curve"]
+                rates = rates["false_positives"], rates["true_positives"]
+                axes.step(*rates, where="post", label=name, color=f"C{names.index(name)}")
         axes.plot([LEAST_RATE, 1], [LEAST_RATE, 1], color=GREY, linestyle=":", label="guessing")
         axes.set(xscale="log", yscale="log", xlim=(LEAST_RATE, 1), ylim=(LEAST_RATE, 1))
         axes.set(title=method, xlabel="false positives")
@@ -68,8 +72,12 @@ def draw_curves(curves: Sequence[Roc]) -> "Figure":
     return figure
 
 
-def _short(one: Finding) -> str:
+def _colour(finding: Finding) -> str:
+    return RED if finding.refuted else BLUE if finding.refutable else GREY
+
+
+def _short(finding: Finding) -> str:
     """The threat model in few words, and what tells two of them apart."""
-    threat = "" if one.threat == RELEASED else one.threat.split(":")[0] + ", "
-    assuming = "Gaussian, " if one.note == GAUSSIAN else ""
-    return f"{threat}{assuming}{one.runs:,} run{'' if one.runs == 1 else 's'}"
+    threat = "" if finding.threat == RELEASED else finding.threat.split(":")[0] + ", "
+    assuming = "Gaussian, " if finding.note == GAUSSIAN else ""
+    return f"{threat}{assuming}{finding.runs:,} run{'' if finding.runs == 1 else 's'}"

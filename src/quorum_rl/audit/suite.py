@@ -1,0 +1,165 @@
+"""The audit that needs nothing but the product: every mechanism on its own worst case, and the
+self-test, whose planted bugs must be found."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, NamedTuple
+
+from quorum_rl.audit.audits import (
+    audit_in_one_run,
+    audit_last_bits,
+    audit_pipeline,
+    audit_release,
+    audit_training,
+)
+from quorum_rl.audit.cases import (
+    DEVIATOR,
+    EVERYBODY,
+    LEAVER,
+    NETWORKS,
+    ONE_STEP,
+    ROUNDS,
+    SAMPLED,
+    STEADY,
+    WIDE,
+    Case,
+    pipelines,
+)
+from quorum_rl.audit.finding import ACTIONS, Finding
+from quorum_rl.audit.planted_bugs import planted
+from quorum_rl.audit.releases import spread
+
+AuditPart = Literal["release", "training", "one-run", "pipeline"]
+
+MOST_WIDE: Final = 20_000  # trainings of thousands of parameters at once
+WORST_CASES: Final = {
+    "query-noise-halved": LEAVER,
+    "offset-halved": DEVIATOR,
+    "noise-halved": EVERYBODY,
+    "noise-reused": STEADY,
+    "clipping-off": EVERYBODY,
+    "clipped-apart": NETWORKS,
+    "divided-by-drawn": WIDE,
+    "lattice-off": ONE_STEP,
+    "coin-accounting": EVERYBODY,
+}
+"""The case that shows each planted bug."""
+
+WITHOUT_BUGS: Final = tuple(
+    bug for bug in WORST_CASES if bug not in ("clipping-off", "coin-accounting")
+)
+"""Their audits are all that find bugs, and must find nothing where there is none."""
+
+
+@dataclass(frozen=True)
+class AuditSizes:
+    """How many runs of each kind the parts have. With these every planted bug is caught."""
+
+    release: int = 30_000
+    lone_release: int = 80_000  # that of the deviator, who is seldom drawn and let through
+    training: int = 40_000
+    wide: int = 2000  # trainings of many parameters
+    pipeline: int = 1000
+    training_first: int = 1000
+    release_first: int = 1000
+    canaries: int = 1000
+
+    @classmethod
+    def all(cls, runs: int) -> "AuditSizes":
+        """The same number everywhere, as far as memory has room for it."""
+        each = {field.name: runs for field in fields(cls) if field.name != "canaries"}
+        return cls(**each | {"wide": min(runs, MOST_WIDE)})
+
+    @classmethod
+    def full(cls) -> "AuditSizes":
+        """As many as a GPU and sixteen cores make in minutes."""
+        return cls(
+            release=600_000,
+            lone_release=400_000,
+            training=4_000_000,
+            wide=MOST_WIDE,
+            pipeline=20_000,
+            training_first=60_000,
+            release_first=50_000,
+            canaries=5000,
+        )
+
+
+def audited(part: AuditPart, sizes: AuditSizes, seed: int, workers: int = 1) -> Iterator[Finding]:
+    """Everything that is known of one part."""
+    if part == "one-run":
+        yield audit_in_one_run(EVERYBODY, sizes.canaries, seed)
+    elif part == "pipeline":
+        counts = sizes.training_first, sizes.release_first, sizes.pipeline
+        for case, runs in zip(pipelines(), counts, strict=True):
+            yield from audit_pipeline(case, runs, seed, workers=workers)
+    else:
+        for case in _cases(part):
+            yield from _alone(case, sizes, seed, workers)
+
+
+def _cases(part: AuditPart) -> Sequence[Case]:
+    if part == "release":
+        return LEAVER, DEVIATOR
+    if part == "training":
+        return EVERYBODY, SAMPLED, ROUNDS, STEADY, NETWORKS, WIDE, ONE_STEP
+    return (EVERYBODY,) if part == "one-run" else pipelines()
+
+
+def _alone(case: Case, sizes: AuditSizes, seed: int, workers: int = 1) -> list[Finding]:
+    """The audit of one release or training by itself."""
+    if case.plan.release is not None:
+        runs = sizes.lone_release if case is DEVIATOR else sizes.release
+        return [audit_release(case, runs, seed, workers)]
+    if case is ONE_STEP:
+        return [audit_last_bits(sizes.wide, seed)]
+    return audit_training(case, sizes.wide if case is WIDE else sizes.training, seed)
+
+
+def described(part: AuditPart) -> dict[str, Any]:
+    """The cases of one part as plain facts: who takes part, and what is charged for."""
+    return {case.name: case.to_json() for case in _cases(part)}
+
+
+class SelfTest(NamedTuple):
+    """The audit that must find a bug, with the bug or, to see that it accuses nobody, without."""
+
+    bug: str
+    is_planted: bool
+    sizes: AuditSizes
+    seed: int
+
+
+def tried(test: SelfTest) -> list[Finding]:
+    """What one audit of a self-test finds.
+
+    Raises:
+        QuorumError: if there is no such bug.
+    """
+    with planted(test.bug) if test.is_planted else nullcontext():
+        return _alone(WORST_CASES[test.bug], test.sizes, test.seed)
+
+
+def caught(findings: Iterable[Finding]) -> bool:
+    """Whether an audit accuses: by what came out or the white box, and without assumptions."""
+    return any(
+        finding.refuted and not finding.note and finding.threat != ACTIONS for finding in findings
+    )
+
+
+def outcome(test: SelfTest, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What one audit of a self-test came to, as plain facts."""
+    return {
+        "seed": test.seed,
+        "claimed": findings[0].claimed if findings else None,
+        "certain": [finding.certain for finding in findings],
+        "caught": caught(findings),
+    }
+
+
+def all_tried(tests: Sequence[SelfTest], workers: int = 1) -> list[list[Finding]]:
+    """What every test finds: those of releases in several processes, those of training here."""
+    released = [test for test in tests if WORST_CASES[test.bug].plan.release is not None]
+    found = dict(zip(released, spread(tried, released, workers), strict=True))
+    return [found[test] if test in found else tried(test) for test in tests]
