@@ -11,8 +11,8 @@ from fits import DELTA, LEARNER, SETTINGS, crowd
 
 from quorum_rl.budget import ASSUMPTIONS
 from quorum_rl.policy import Layer, Policy
-from quorum_rl.sweep import Common, Search, Sweep, Swept, sweep
-from quorum_rl.sweep.programs import Found, Inputs, Judged
+from quorum_rl.sweep import Common, Search, SweepOptions, Swept, sweep
+from quorum_rl.sweep.programs import Found, Inputs, TrialResult
 from quorum_rl.sweep.trials import Program
 
 CLOCK: Final = f"{Path(__file__).with_name('clock_world.py')}:WORLD"
@@ -21,7 +21,7 @@ BATCHES: Final = (8, 16)  # each a shape of its own
 PRIVATE: Final = replace(SETTINGS, method="dp-sgd")
 
 
-def asked(identity: str = "a swept log", **choices: Any) -> Sweep:
+def asked(identity: str = "a swept log", **choices: Any) -> SweepOptions:
     """Six trials of two shapes, unless told otherwise."""
     one = crowd(identity=hashlib.sha256(identity.encode()).hexdigest()[:32])
     usual: dict[str, Any] = {
@@ -32,7 +32,7 @@ def asked(identity: str = "a swept log", **choices: Any) -> Sweep:
         "world": CLOCK,
         "accepted": tuple(ASSUMPTIONS),
     }
-    return Sweep(**{**usual, **choices})
+    return SweepOptions(**{**usual, **choices})
 
 
 def untrained(inputs: Inputs, program: Program) -> Found:
@@ -42,7 +42,7 @@ def untrained(inputs: Inputs, program: Program) -> Found:
         choices, keys = trial.choices, inputs.keys
         score = float(choices["clip_norm"]) - float(choices.get("batch_size", 0)) / 100
         scores = tuple(score for _ in inputs.seeds)
-        judged.append(Judged(trial.number, scores, scores))
+        judged.append(TrialResult(trial.number, scores, scores))
         weight = 0.0 if keys is None else keys[trial.number] / 2**256
         layer = Layer(np.full((1, 2), weight, np.float32), np.array([score, 0], np.float32))
         policies.append(Policy(networks={"q": (layer,)}, highest="q", learner="cql"))
@@ -64,6 +64,6 @@ def spreading(
     return spread
 
 
-def swept(one: Sweep, folder: Path, **options: Any) -> Swept:
+def swept(one: SweepOptions, folder: Path, **options: Any) -> Swept:
     usual: dict[str, Any] = {"spread": spreading([]), "report": lambda _: None}
     return sweep(one, folder, **{**usual, **options})

@@ -19,7 +19,7 @@ from quorum_rl.privacy import ReleaseEvent
 from quorum_rl.release import read_released, read_released_with_facts
 from quorum_rl.sweep import Common, Search, one_by_one
 from quorum_rl.sweep.judge import PAID_ELSEWHERE, agreement
-from quorum_rl.sweep.programs import Found, Inputs, Judged, found_by
+from quorum_rl.sweep.programs import Found, Inputs, TrialResult, found_by
 from quorum_rl.sweep.trials import Program
 from quorum_rl.types import Released, Transition
 
@@ -81,7 +81,7 @@ def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path:
     def work(inputs: Inputs, program: Program) -> Found:
         judges.append(inputs.judged_on)
         found = untrained(inputs, program)
-        judged = tuple(Judged(one.number, one.scores) for one in found.judged)
+        judged = tuple(TrialResult(one.number, one.scores) for one in found.judged)
         return replace(found, judged=judged)
 
     released = prefixes()
@@ -122,7 +122,7 @@ def test_a_release_that_the_ledger_holds_leaves_no_mark_and_any_other_one_does(
 def unscored(_: Inputs, program: Program) -> Found:
     """As if trained, all alike."""
     layer = Layer(np.zeros((1, 2), np.float32), np.zeros(2, np.float32))
-    judged = tuple(Judged(trial.number, (0.5,)) for trial in program.trials)
+    judged = tuple(TrialResult(trial.number, (0.5,)) for trial in program.trials)
     return Found(
         program.number, judged, Policy(networks={"q": (layer,)}, highest="q", learner="bc")
     )

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from quorum_rl.sweep.table import _draw
+from quorum_rl.sweep.results import _draw
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent, total_epsilon
 from quorum_rl.publication import check_bundle, publish
-from quorum_rl.sweep import Common, Search, Sweep
+from quorum_rl.sweep import Common, Search, SweepOptions
 from quorum_rl.sweep.programs import Found, Inputs
 from quorum_rl.sweep.run import _drawn
 from quorum_rl.sweep.trials import Program
@@ -218,7 +218,7 @@ def test_different_releases_are_refused_where_trials_are_accounted(tmp_path: Pat
 
 
 def test_a_sweep_of_nothing_that_can_be_run_says_why(tmp_path: Path) -> None:
-    one: Sweep = asked(
+    one: SweepOptions = asked(
         search=Search(grid={"clip-norm": [-1.0]}), common=Common(5.0, DELTA, PRIVATE)
     )
     with pytest.raises(QuorumError, match="no trial of 1 can be run"):

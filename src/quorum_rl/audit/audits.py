@@ -63,7 +63,7 @@ def found(
 ) -> Finding:
     """A finding from scores with the canary and without, by one of the ways of `bounds`."""
     delta = case.plan.delta
-    usual = {"what": case.name, "canary": case.canary, "runs": len(here)}
+    usual: dict[str, Any] = {"what": case.name, "canary": case.canary, "runs": len(here)}
     return Finding(
         threat=threat,
         claimed=case.claimed,
@@ -104,7 +104,8 @@ def judged(case: Case, here: Scores, away: Scores) -> list[Finding]:
 
 def audit_last_bits(runs: int, seed: int) -> Finding:
     """Take one step `runs` times with the canary and without, and look at how round it came out."""
-    return found(ONE_STEP, BITS, *(roundness(ONE_STEP, runs, present, seed) for present in BOTH))
+    here, away = (roundness(ONE_STEP, runs, present, seed) for present in BOTH)
+    return found(ONE_STEP, BITS, here, away)
 
 
 def audit_in_one_run(case: Case, canaries: int, seed: int) -> Finding:

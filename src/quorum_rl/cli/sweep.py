@@ -17,7 +17,7 @@ from quorum_rl.pipeline import FitSettings
 if TYPE_CHECKING:
     from quorum_rl.logs import Demonstrations
     from quorum_rl.pipeline import Progress
-    from quorum_rl.sweep import Judge, Spread, Sweep as Asked, Swept
+    from quorum_rl.sweep import Judge, Spread, SweepOptions, Swept
 
 Value = bool | int | float | str
 Values = tuple[Value, ...]
@@ -116,9 +116,9 @@ class Sweep(LearnerFlags):
             raise Interrupted(f"{stopped} Go on with: {again}") from None
         self._show(made)
 
-    def _asked(self) -> "Asked":
+    def _asked(self) -> "SweepOptions":
         from quorum_rl.logs import open_demonstrations
-        from quorum_rl.sweep import Common, Search, Sweep as Asked
+        from quorum_rl.sweep import Common, Search, SweepOptions
 
         judge, judge_facts = self._judge()
         search = Search(self.grid, self.random, self.trials, self.search_seed)
@@ -135,7 +135,7 @@ class Sweep(LearnerFlags):
             can_query=experts is not None,
             **self.learner_settings(),
         )
-        return Asked(
+        return SweepOptions(
             search=search,
             common=common,
             log=log,

@@ -73,8 +73,8 @@ def _found(
     running = [task.remote(shared, program) for program in programs]
     while running:
         ended, running = ray.wait(running, timeout=SECONDS_BETWEEN_LOOKS)
-        for one in ended:
-            yield ray.get(one)
+        for result in ended:
+            yield ray.get(result)
         if progress is not None:
             progress(len(programs) - len(running), len(programs))
 

@@ -5,7 +5,7 @@ goes without a simulator.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import jax
@@ -18,12 +18,13 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import event_from_json
-from quorum_rl.sweep.payment import Select, shared_release
-from quorum_rl.sweep.trials import Trial
 from quorum_rl.types import Released
 
 Judge = Literal["world", "released"] | Released
 """Returns in a world, agreement with the sweep's own release, or with that of another one."""
+
+Select = Literal["public", "private"]
+"""How the choice among trials is accounted."""
 
 PAID_ELSEWHERE: Final = (
     "judged by a release that this ledger does not hold: if it is of these experts, what it cost "
@@ -67,19 +68,6 @@ def _check_sizes(what: str, sizes: tuple[int, int], log: Demonstrations, mend: s
             f"{what}, with {sizes[0]} numbers in a state and {sizes[1]} actions, cannot judge "
             f"trials on demonstrations of {declared.observation_size} and {declared.action_count}: "
             f"{mend}"
-        )
-
-
-def check_released(trials: Sequence[Trial]) -> None:
-    """Fail where no release is planned that trials could be judged by.
-
-    Raises:
-        QuorumError: if there is none.
-    """
-    if shared_release(trials) is None:
-        raise QuorumError(
-            "the trials plan no release that they could be judged by: give the release a share, or "
-            "judge them in a world."
         )
 
 

@@ -7,21 +7,21 @@ trainings is one event: nothing comes out but the best. docs/sweeps.md has the d
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, Literal
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger
+from quorum_rl.budget import Budget, Certificate, Entropy, Ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import RunFolder, charge_training
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
-from quorum_rl.release import read_released, release, save_released
+from quorum_rl.release import REPRODUCIBLE_NOISE, read_released, release, save_released
+from quorum_rl.sweep.judge import PAID_ELSEWHERE, paid_elsewhere
+from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.trials import FREE, Trial
 from quorum_rl.types import Released
-
-Select = Literal["public", "private"]
 
 PRIVATE_NAMES: Final = (*FREE, "reward_scale")
 NOT_ACCOUNTED: Final = (
@@ -30,79 +30,77 @@ NOT_ACCOUNTED: Final = (
 )
 
 
-def check_accountable(trials: Sequence[Trial], select: Select) -> None:
+def check_accountable(asked: SweepOptions, trials: Sequence[Trial]) -> None:
     """Fail unless what these trials cost together is known.
 
     Raises:
         QuorumError: naming what stands in the way.
     """
     for trial in trials:
+        said = ", ".join(f"{name} = {value}" for name, value in trial.choices.items())
         if trial.plan is None:
             raise QuorumError(
-                f"trial {trial.number} ({_said(trial)}) cannot be run: {trial.reason} Every trial "
-                "is paid for before the first, so take it out."
+                f"trial {trial.number} ({said}) cannot be run: {trial.reason} Every trial is paid "
+                "for before the first, so take it out."
             )
         settings = trial.plan.settings
         if settings.method == "non-private" or settings.mode == "paper":
             raise QuorumError(
-                f"trial {trial.number} ({_said(trial)}) is not private, so no selection among the "
-                "trials can be accounted: leave --select out, for synthetic experts."
+                f"trial {trial.number} ({said}) is not private, so no selection among the trials "
+                "can be accounted: leave --select out, for synthetic experts."
             )
-    if len({trial.plan.release for trial in trials if trial.plan is not None}) > 1:
+    if len({trial.feasible.release for trial in trials}) > 1:
         raise QuorumError(
             "the trials plan different releases, and stage 1 runs once: with --select sweep only "
             "what leaves the release as it is, such as learning rates, clip norm or batch size."
         )
-    if select == "private":
-        _check_one_training(trials)
+    if asked.select == "private":
+        _check_one_training(trials[0])
+    if asked.judge == "released" and shared_release(trials) is None:
+        raise QuorumError(
+            "the trials plan no release that they could be judged by: give the release a share, or "
+            "judge them in a world."
+        )
 
 
-def _check_one_training(trials: Sequence[Trial]) -> None:
-    allowed = ", ".join(name.replace("_", "-") for name in PRIVATE_NAMES)
-    for name in trials[0].choices:
+def _check_one_training(first: Trial) -> None:
+    """Fail unless all trials have the training of the first one."""
+    for name in first.choices:
         if name not in PRIVATE_NAMES:
+            allowed = ", ".join(each.replace("_", "-") for each in PRIVATE_NAMES)
             raise QuorumError(
                 f"--select private needs trials of the same cost, and {name.replace('_', '-')} may "
                 f"change it: sweep only {allowed}."
             )
-    plan = trials[0].plan
-    assert plan is not None  # checked before
-    if plan.private is None:
+    if first.feasible.private is None:
         raise QuorumError(
             "the trials take no private steps, so choosing among them by public scores costs "
             "nothing: say --select public."
         )
 
 
-def _said(trial: Trial) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in trial.choices.items())
-
-
 def shared_release(trials: Sequence[Trial]) -> ReleasePlan | None:
-    plan = trials[0].plan
-    assert plan is not None  # checked before
-    return plan.release
+    return trials[0].feasible.release
 
 
-def training_events(trials: Sequence[Trial], select: Select, mean_trials: int) -> list[Event]:
-    """What is charged beside the release."""
-    plans = [trial.plan for trial in trials if trial.plan is not None]
+def events_of(asked: SweepOptions, trials: Sequence[Trial]) -> list[Event]:
+    """What is charged for these trials: their one release, then their trainings."""
+    plans = [trial.feasible for trial in trials]
     trainings = [
         plan.private.event(plan.private_steps) for plan in plans if plan.private is not None
     ]
-    if select == "public":
-        return list(trainings)
-    return [SelectionEvent.of(trainings[0], mean_trials)]
+    shared = shared_release(trials)
+    release_events = [] if shared is None else [shared.event]
+    if asked.select == "private":
+        return [*release_events, SelectionEvent.of(trainings[0], asked.mean_trials)]
+    return [*release_events, *trainings]
 
 
 def pay(
+    asked: SweepOptions,
     trials: Sequence[Trial],
-    trainings: Sequence[Event],
-    log: Demonstrations,
-    experts: LoggedExperts | None,
     place: RunFolder,
     opened: Ledger,
-    accepted: Sequence[str],
     entropy: Entropy,
 ) -> Released | None:
     """Charge what this sweep has not paid yet, and make its release; all that it released.
@@ -115,52 +113,71 @@ def pay(
     Raises:
         QuorumError: if the ledger refuses, before anything is charged.
     """
-    shared = shared_release(trials)
-    wanted: list[Event] = [] if shared is None else [shared.event]
-    paid = Counter(one.event for one in opened.record.charges if one.run == place.name())
-    missing = Counter([*wanted, *trainings]) - paid
+    shared, name = shared_release(trials), place.name()
+    paid = Counter(charge.event for charge in opened.record.charges if charge.run == name)
+    missing = Counter(events_of(asked, trials)) - paid
     opened.check_affordable(list(missing.elements()))
-    released = None
-    if shared is not None:
-        released = _released(shared, missing, log, experts, place, opened, accepted, entropy)
-    for event in trainings:
-        if not missing[event]:
-            continue
-        missing[event] -= 1
-        charge_training(
-            opened, event, log, run=place.name(), accepted=accepted, whole_log=shared is None
-        )
-    return released
-
-
-def _released(
-    shared: ReleasePlan,
-    missing: Counter[Event],
-    log: Demonstrations,
-    experts: LoggedExperts | None,
-    place: RunFolder,
-    opened: Ledger,
-    accepted: Sequence[str],
-    entropy: Entropy,
-) -> Released:
-    """The one release, or what it gave before the sweep was interrupted."""
-    if missing[shared.event]:
-        assert experts is not None  # or no release would have been planned
+    if shared is not None and missing.pop(shared.event, 0):
+        assert asked.experts is not None  # or no release would have been planned
         made = release(
-            experts, log, shared, opened, run=place.name(), accepted=accepted, entropy=entropy
+            asked.experts,
+            asked.log,
+            shared,
+            opened,
+            run=name,
+            accepted=asked.accepted,
+            entropy=entropy,
         )
         facts = {"ledger": opened.record.identity, **event_to_json(shared.event)}
         save_released(made, place.released, facts)
-    return read_released(place.released) if place.released.exists() else _nothing(log)
+    for event in missing.elements():
+        charge_training(
+            opened,
+            event,
+            asked.log,
+            run=name,
+            accepted=asked.accepted,
+            whole_log=shared is None,
+        )
+    mark_judge(asked, opened)
+    if shared is None:
+        return None
+    return read_released(place.released) if place.released.exists() else _nothing(asked.log)
 
 
 def _nothing(log: Demonstrations) -> Released:
     """What comes out of a release that was lost."""
-    declared, no_one = log.declared, np.zeros(0, np.int64)
+    declared, no_steps = log.declared, np.zeros(0, np.int64)
     return Released(
-        log.transitions(no_one),
+        log.transitions(no_steps),
         np.zeros(1, np.int64),
         declared.observation_size,
         declared.action_count,
         declared.horizon,
     )
+
+
+def mark_judge(asked: SweepOptions, opened: Ledger) -> None:
+    if paid_elsewhere(asked.judge, asked.judge_facts, opened.record):
+        opened.mark(PAID_ELSEWHERE)
+
+
+def certified(
+    asked: SweepOptions, trial: Trial, place: RunFolder, book: Path
+) -> Certificate | None:
+    """The winner's certificate; of a selection that is not accounted it says so."""
+    plan, delta = trial.feasible, asked.common.delta
+    if plan.settings.method == "non-private":
+        return None
+    if asked.select is None:
+        if not book.exists():
+            Budget.create(book, epsilon=None, delta=delta, kind="research")
+        with Ledger.open(book) as opened:
+            for event in plan.events:
+                if event not in opened.record.events:  # as after an interrupted end
+                    pool = {"pool": asked.log.declared.identity}
+                    opened.charge(event, run=place.name(), facts=pool)
+            opened.mark(NOT_ACCOUNTED)
+            opened.mark(REPRODUCIBLE_NOISE)
+            mark_judge(asked, opened)
+    return Budget(book).finite_certificate(delta)

@@ -1,7 +1,7 @@
 """What one program of a sweep does: train its trials together, and judge them alike."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from quorum_rl.envs import AnyWorld, get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations
-from quorum_rl.pipeline import Progress, Study, policy_of
+from quorum_rl.pipeline import FitPlan, Progress, Study, policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.sweep.judge import agreement
 from quorum_rl.sweep.trials import Program, Trial
@@ -43,7 +43,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Judged:
+class TrialResult:
     """How a trial did, seed by seed: scores from 0 (random) to 1 (the world's reference policy), or
     the share of released actions that it takes too, and then no returns.
 
@@ -67,8 +67,12 @@ class Found:
     """What a program found: its trials in order, and the policy of the best with its first seed."""
 
     program: int
-    judged: tuple[Judged, ...]
+    judged: tuple[TrialResult, ...]
     best: Policy | None
+
+
+Kept = tuple[TrialResult, Policy | None]
+"""How a trial did, and its policy with the first seed."""
 
 
 class Spread(Protocol):
@@ -94,95 +98,75 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     the same noise and tells nothing new.
     """
     study = Study(inputs.experts, inputs.log, _world(inputs), inputs.delta, inputs.seeds)
-    kept, able = [], []
+    kept: list[Kept] = []
+    able = []
     for trial in program.trials:
-        reason = _refused(study, inputs, trial)
+        reason = _refused(study, inputs, trial.feasible)
         if reason is None:
             able.append(trial)
         else:
-            kept.append(_Kept(Judged(trial.number, reason=reason)))
+            kept.append((TrialResult(trial.number, reason=reason), None))
     kept += _judged(study, inputs, able, progress) if able else []
-    kept.sort(key=lambda one: one.judged.number)
-    best = max(kept, key=lambda one: one.judged.score)
-    return Found(program.number, tuple(one.judged for one in kept), best.policy)
+    kept.sort(key=lambda pair: pair[0].number)
+    _, policy = max(kept, key=lambda pair: pair[0].score)
+    return Found(program.number, tuple(result for result, _ in kept), policy)
 
 
 def _world(inputs: Inputs) -> AnyWorld:
     """Where trials are judged; its sizes alone where they are judged on released prefixes."""
     if inputs.world is not None:
         return get_world(inputs.world)
-    declared = inputs.log.declared
-    sizes: Any = SimpleNamespace(
-        observation_size=declared.observation_size, action_count=declared.action_count
-    )
-    nowhere: Any = SimpleNamespace(name="", spaces=sizes)
+    nowhere: Any = SimpleNamespace(name="", spaces=inputs.log.declared)  # which has both sizes
     made: AnyWorld = nowhere
     return made
 
 
-@dataclass(frozen=True)
-class _Kept:
-    judged: Judged
-    policy: Policy | None = field(default=None, repr=False)
-
-
-def _refused(study: Study, inputs: Inputs, trial: Trial) -> str | None:
+def _refused(study: Study, inputs: Inputs, plan: FitPlan) -> str | None:
     """Make the release of a trial; why it cannot be run, if nothing comes out of that."""
-    assert trial.plan is not None  # or it would be in no program
-    release = trial.plan.release
-    if release is None:
-        return None
-    if inputs.keys is not None:
+    if plan.release is not None and inputs.keys is not None:
         assert inputs.released is not None  # it was made and paid for before
-        study.use_release(release, inputs.released)
-        return None
-    try:
-        study.check_releases(trial.plan)
-    except QuorumError as error:
-        return str(error)
+        study.use_release(plan.release, inputs.released)
+    elif plan.release is not None:
+        try:
+            study.check_releases(plan)
+        except QuorumError as error:
+            return str(error)
     return None
 
 
 def _judged(
     study: Study, inputs: Inputs, trials: Sequence[Trial], progress: Progress | None
-) -> list[_Kept]:
+) -> list[Kept]:
     """As one program; where one of the trials diverges, in halves until it stands alone."""
     try:
         return _together(study, inputs, trials, progress)
     except QuorumError as error:
         if len(trials) == 1:
-            return [_Kept(Judged(trials[0].number, reason=str(error)))]
+            return [(TrialResult(trials[0].number, reason=str(error)), None)]
         half = len(trials) // 2
-        return [
-            *_judged(study, inputs, trials[:half], progress),
-            *_judged(study, inputs, trials[half:], progress),
-        ]
+        halves = trials[:half], trials[half:]
+        return [pair for part in halves for pair in _judged(study, inputs, part, progress)]
 
 
 def _together(
     study: Study, inputs: Inputs, trials: Sequence[Trial], progress: Progress | None
-) -> list[_Kept]:
-    plans = [trial.plan for trial in trials if trial.plan is not None]
+) -> list[Kept]:
+    plans = [trial.feasible for trial in trials]
     learner = plans[0].learner
     if inputs.keys is not None:
         own = [SeededEntropy(inputs.keys[trial.number]) for trial in trials]
         study = replace(study, entropy_of=lambda number, _: own[number])
     policies = study.trained(plans, progress)
+    returns: list[tuple[float, ...]] = [() for _ in trials]
     if inputs.judged_on is not None:
         scores = [agreement(learner, last, inputs.judged_on) for *_, last in policies]
-        returns: list[tuple[float, ...]] = [() for _ in trials]
     else:
         results = study.judged([learner] * len(policies), policies, inputs.episodes)
         scores = [tuple(map(float, each)) for _, each in results]
         returns = [tuple(map(float, each.mean(axis=1))) for each, _ in results]
-    return [
-        _Kept(
-            Judged(trial.number, each, earned, study.released_by(plan)),
-            policy_of(
-                learner, jax.tree.map(lambda leaf: leaf[0], last), world=study.world.name or None
-            ),
-        )
-        for trial, plan, (*_, last), each, earned in zip(
-            trials, plans, policies, scores, returns, strict=True
-        )
-    ]
+    kept: list[Kept] = []
+    for trial, (*_, last), each, earned in zip(trials, policies, scores, returns, strict=True):
+        first = jax.tree.map(lambda leaf: leaf[0], last)
+        result = TrialResult(trial.number, each, earned, study.released_by(trial.feasible))
+        kept.append((result, policy_of(learner, first, world=study.world.name or None)))
+    return kept

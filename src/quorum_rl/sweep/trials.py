@@ -3,8 +3,7 @@
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner
@@ -76,60 +75,40 @@ class Common:
         settings = replace(self.settings, **named_settings(choices))
         usual = FitSettings(method=settings.method)
         calibrated = replace(settings, **{name: getattr(usual, name) for name in FREE})
-        epsilon = float(choices.get("epsilon", self.epsilon))
-        cost = epsilon, self.delta
-        learner: Any = self.learner_of(choices, declared, settings, cost)  # frozen, as all named
+        cost = float(choices.get("epsilon", self.epsilon)), self.delta
+        learner = self.learner_of(choices, declared, settings, cost)
         learner.check_observation_size(declared.observation_size)
-        made = _calibrated(
-            _Declared(declared),
-            learner,
-            (epsilon, self.delta, self.whole_epsilon),
-            calibrated,
-            self.can_query,
-        )
-        if isinstance(made, str):
-            raise QuorumError(made)
+        made = self._calibrated(declared, learner, cost, calibrated)
         private, filled = made.private, settings.filled()
         if private is not None:
             private = private_step(filled, declared, private.noise_multiplier)
         return replace(made, settings=filled, private=private)
 
+    def _calibrated(
+        self, declared: Declared, learner: DenseLearner, cost: Cost, settings: FitSettings
+    ) -> FitPlan:
+        """A plan, or why there is none, from a cache: both take seconds to find."""
+        key = repr((declared, learner, cost, self.whole_epsilon, settings, self.can_query))
+        if key not in _CALIBRATED:
+            try:
+                _CALIBRATED[key] = plan_fit(
+                    declared,
+                    learner,
+                    epsilon=cost[0],
+                    delta=cost[1],
+                    settings=settings,
+                    can_query=self.can_query,
+                    whole_epsilon=self.whole_epsilon,
+                )
+            except QuorumError as error:
+                _CALIBRATED[key] = str(error)
+        found = _CALIBRATED[key]
+        if isinstance(found, str):
+            raise QuorumError(found)
+        return found
 
-@dataclass(frozen=True)
-class _Declared:
-    """Declared facts as the key of a cache."""
 
-    facts: Declared = field(compare=False)
-
-    def __hash__(self) -> int:
-        return hash(repr(self.facts))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Declared) and repr(other.facts) == repr(self.facts)
-
-
-@lru_cache(maxsize=256)
-def _calibrated(
-    declared: _Declared,
-    learner: Any,
-    budget: tuple[float, float, float | None],
-    settings: FitSettings,
-    can_query: bool,
-) -> FitPlan | str:
-    """A plan, or why there is none: both take seconds to find."""
-    epsilon, delta, whole_epsilon = budget
-    try:
-        return plan_fit(
-            declared.facts,
-            learner,
-            epsilon=epsilon,
-            delta=delta,
-            settings=settings,
-            can_query=can_query,
-            whole_epsilon=whole_epsilon,
-        )
-    except QuorumError as error:
-        return str(error)
+_CALIBRATED: Final[dict[str, FitPlan | str]] = {}
 
 
 @dataclass(frozen=True)
@@ -140,6 +119,12 @@ class Trial:
     choices: Choices
     plan: FitPlan | None
     reason: str = ""
+
+    @property
+    def feasible(self) -> FitPlan:
+        """The plan, of a trial that has one."""
+        assert self.plan is not None
+        return self.plan
 
 
 def planned(every: Sequence[Choices], common: Common, declared: Declared) -> list[Trial]:
