@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         total_delta as total_delta,
         total_epsilon as total_epsilon,
     )
-    from quorum_rl.privacy.advice import what_would_help as what_would_help
     from quorum_rl.privacy.calibration import (
         noise_multiplier_for as noise_multiplier_for,
         steps_for as steps_for,
@@ -35,19 +34,19 @@ if TYPE_CHECKING:
         ReleasePlan as ReleasePlan,
         plan_from_json as plan_from_json,
         plan_release as plan_release,
+        what_would_help as what_would_help,
     )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
             "accounting": "total_delta total_epsilon",
-            "advice": "what_would_help",
             "calibration": "noise_multiplier_for steps_for",
             "events": (
                 "LEAST_NOISE MOST_NOISE Event Mode ReleaseEvent SelectionEvent TrainingEvent "
                 "event_from_json event_to_json kind_of largest_probability"
             ),
             "expectation": "expected_lengths",
-            "planner": "ReleasePlan plan_from_json plan_release",
+            "planner": "ReleasePlan plan_from_json plan_release what_would_help",
         },
     )

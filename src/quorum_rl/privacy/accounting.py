@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import FRACTION, require
 from quorum_rl.privacy.events import Event, ReleaseEvent, SelectionEvent, TrainingEvent
 from quorum_rl.privacy.losses import NOTHING, Losses, combined, from_library, joint_delta
 from quorum_rl.privacy.pairs import composed_losses, overflow_probability, pair_of
@@ -37,8 +37,7 @@ def total_delta(events: Sequence[Event], epsilon: float) -> float:
 
 def total_epsilon(events: Sequence[Event], delta: float) -> float:
     """At most the ε that all `events` together have at `delta`; infinite if no ε reaches it."""
-    if not 0 < delta < 1:
-        raise QuorumError(f"delta is {delta}: give a number between 0 and 1.")
+    require("delta", delta, FRACTION)
     if not events:
         return 0.0
     divergence, overflow = _divergence(events), _overflow(events)
@@ -89,7 +88,7 @@ def _divergence(events: Sequence[Event]) -> Callable[[float], float]:
     releases = release_losses([event for event in events if isinstance(event, ReleaseEvent)])
     selections = [event for event in events if isinstance(event, SelectionEvent)]
     for selection in sorted(selections, key=repr):
-        remove, add = (combined(one, selection_losses(selection)) for one in releases)
+        remove, add = (combined(losses, selection_losses(selection)) for losses in releases)
         releases = remove, add
     trainings = training_losses([event for event in events if isinstance(event, TrainingEvent)])
 
@@ -126,8 +125,8 @@ def training_losses(events: Sequence[TrainingEvent]) -> tuple[Losses, Losses]:
 def _composed_trainings(events: tuple[TrainingEvent, ...], width: float) -> tuple[Losses, Losses]:
     whole: Any = None
     for event in events:
-        one = one_step_losses(event.sampling_rate, event.noise_multiplier, width)
-        part = self_composed(one, event.steps)
+        step = one_step_losses(event.sampling_rate, event.noise_multiplier, width)
+        part = self_composed(step, event.steps)
         whole = part if whole is None else whole.compose(part)
     return from_library(whole, FFT_ERROR * sum(event.steps for event in events))
 
@@ -170,15 +169,15 @@ def one_step_losses(sampling_rate: float, noise_multiplier: float, width: float)
     )
 
 
-def self_composed(one: Any, steps: int) -> Any:
-    """`one`, `steps` times.
+def self_composed(step: Any, steps: int) -> Any:
+    """`step`, `steps` times.
 
     In eights first: dp-accounting raises the size of a sparse distribution to the power of `steps`
     to decide whether it stays sparse, which takes seconds for millions of steps.
     """
     eights, rest = divmod(steps, 8)
     if eights == 0:
-        return one.self_compose(steps)
-    eight = one.self_compose(8)
+        return step.self_compose(steps)
+    eight = step.self_compose(8)
     whole = eight.self_compose(eights) if eights > 1 else eight
-    return whole.compose(one.self_compose(rest)) if rest else whole
+    return whole.compose(step.self_compose(rest)) if rest else whole

@@ -10,7 +10,7 @@ from typing import Final
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from quorum_rl.errors import QuorumError, TooLittleBudgetError
+from quorum_rl.errors import FRACTION, POSITIVE, TooLittleBudgetError, require
 from quorum_rl.privacy.accounting import one_step_spread, total_delta
 from quorum_rl.privacy.events import (
     LEAST_NOISE,
@@ -180,9 +180,8 @@ def _log_ratio(spent: float, allowed: float) -> float:
 
 
 def _check_left(beside: Sequence[Event], epsilon: float, delta: float) -> None:
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if not 0 < value < (1 if name == "delta" else math.inf):
-            raise QuorumError(f"{name} is {value}: give a positive number, delta below 1.")
+    require("epsilon", epsilon, POSITIVE)
+    require("delta", delta, FRACTION)
     if beside and total_delta(beside, epsilon) >= delta:
         raise TooLittleBudgetError(
             f"nothing is left for training: what comes beside it spends epsilon = {epsilon:g} at "

@@ -1,11 +1,19 @@
-"""The planner: from declared numbers to a release, without touching data."""
+"""The planner: from declared numbers to a release, or to what would help, without touching data."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
-from quorum_rl.errors import QuorumError, TooLittleBudgetError
+from quorum_rl.errors import (
+    FRACTION,
+    SHARE,
+    QuorumError,
+    Rule,
+    TooLittleBudgetError,
+    at_least,
+    require,
+)
 from quorum_rl.privacy.constants import (
     START,
     Setting,
@@ -22,10 +30,10 @@ Objective = Literal["transitions", "threshold"]
 AGREEMENT: Final = 0.9  # about what trained populations keep at every step (docs/experts.md)
 DEFAULT_ITERATIONS: Final = 25  # for the objective "threshold", which would always prefer one
 MOST_ITERATIONS: Final = 4096
-POOL_LIMIT: Final = (
-    8  # of an expert's trajectories, kept from training, unless a caller allows more
-)
+POOL_LIMIT: Final = 8  # of an expert's trajectories, kept from training, unless more are allowed
 STOP_PROBABILITIES: Final = (0.05, 0.02, 0.1, 0.2)  # tried where nothing is promised nor given
+MOST_EXPERTS: Final = 10**7  # that advice goes to
+MOST_EPSILON: Final = 64.0
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ def plan_release(
             most = _most_iterations(less, pool_limit)
             other = _best_tight(less, most, objective, agreement, pool_limit)
             _confirm(other, less)
-            event = max(event, other, key=lambda one: expected_transitions(one, agreement))
+            event = max(event, other, key=lambda each: expected_transitions(each, agreement))
     return ReleasePlan(event, epsilon, delta, agreement)
 
 
@@ -268,33 +276,30 @@ def _check(
     *,
     stops_never: bool,
 ) -> None:
-    wrong = {
-        "experts": (setting.experts < 2, "at least 2"),
-        "actions": (setting.actions < 2, "at least 2"),
-        "horizon": (setting.horizon < 1, "at least 1"),
-        "prefix_cap": (setting.prefix_cap < 1, "at least 1"),
-        "epsilon": (not 0 < setting.epsilon < 100, "a number above 0 and below 100"),
-        "delta": (not 0 < setting.delta < 1, "a number between 0 and 1"),
-        "p_min": (not 0 <= setting.p_min * setting.actions <= 1, "a floor between 0 and 1/actions"),
-        "stop_probability": (
-            not 0 <= setting.stop_probability < 1,
-            "a probability from 0 to below 1",
+    rules = {
+        "experts": at_least(2),
+        "actions": at_least(2),
+        "horizon": at_least(1),
+        "prefix_cap": at_least(1),
+        "epsilon": Rule("a number above 0 and below 100", lambda value: 0 < value < 100),
+        "delta": FRACTION,
+        "p_min": Rule(
+            "a floor between 0 and 1/actions", lambda value: 0 <= value * setting.actions <= 1
         ),
+        "stop_probability": Rule("a probability from 0 to below 1", lambda value: 0 <= value < 1),
     }
-    for name, (is_wrong, fix) in wrong.items():
-        if is_wrong:
-            raise QuorumError(f"{name} is {getattr(setting, name)}: give {fix}.")
+    for name, rule in rules.items():
+        require(name, getattr(setting, name), rule)
+    require("pool_limit", pool_limit, at_least(1))
+    require("agreement", agreement, SHARE)
+    if iterations is not None:
+        fits = Rule("a number from 1 to a million", lambda value: 1 <= value <= 10**6)
+        require("iterations", iterations, fits)
     if setting.p_min == 0 and setting.stop_probability == 0 and stops_never:
         raise QuorumError(
             "stop_probability is 0 and there is no p_min: give one of them above 0, or neither and "
             "let the planner choose how often to stop."
         )
-    if pool_limit < 1:
-        raise QuorumError(f"pool_limit is {pool_limit}: give at least 1.")
-    if not 0 < agreement <= 1:
-        raise QuorumError(f"agreement is {agreement}: give a share above 0 and at most 1.")
-    if iterations is not None and not 1 <= iterations <= 10**6:
-        raise QuorumError(f"iterations is {iterations}: give a number from 1 to a million.")
     if setting.p_min > 0 and setting.stop_probability > 0:
         raise QuorumError("p_min and stop_probability exclude each other: give one of them.")
 
@@ -308,3 +313,70 @@ def _confirm(event: ReleaseEvent, setting: Setting) -> None:
             f"the planned release would need delta = {spent:.3g}, more than the "
             f"{setting.delta:.3g} given: report this as a bug."
         )
+
+
+def what_would_help(plan: ReleasePlan) -> list[str]:
+    """Single changes, each of which makes an infeasible plan feasible; in words."""
+    setting, count = _setting_of(plan), plan.event.iterations
+
+    def passes(changed: Setting, iterations: int = count) -> bool:
+        try:
+            event = (
+                paper_event(changed, iterations)
+                if plan.event.mode == "paper"
+                else tight_event(changed, iterations)[0]
+            )
+        except QuorumError:
+            return False
+        return longest_prefix(event, 1.0) > 0
+
+    found = []
+    experts = _least(
+        lambda number: passes(replace(setting, experts=number)), setting.experts, MOST_EXPERTS
+    )
+    if experts is not None:
+        found.append(f"{experts} experts instead of {setting.experts}")
+    tenths = _least(
+        lambda number: passes(replace(setting, epsilon=number / 10, overflow_epsilon=number / 10)),
+        max(round(setting.epsilon * 10), 1),
+        round(MOST_EPSILON * 10),
+    )
+    if tenths is not None:
+        found.append(f"epsilon = {tenths / 10:g} instead of {setting.epsilon:g}")
+    fewer = [number for number in range(count - 1, 0, -1) if number < 8 or number % 8 == 0]
+    iterations = next((number for number in fewer if passes(setting, number)), None)
+    if iterations is not None:
+        found.append(f"{iterations} iterations instead of {count}")
+    if plan.event.mode == "paper":
+        tight = replace(setting, prefix_cap=plan.event.prefix_cap)
+        if longest_prefix(tight_event(tight, count)[0], 1.0) > 0:
+            found.append("mode tight instead of paper")
+    return found
+
+
+def _setting_of(plan: ReleasePlan) -> Setting:
+    event = plan.event
+    return Setting(
+        experts=event.experts,
+        actions=event.actions,
+        p_min=event.p_min,
+        stop_probability=event.stop_probability,
+        horizon=event.horizon,
+        prefix_cap=event.prefix_cap,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        overflow_epsilon=plan.epsilon,
+    )
+
+
+def _least(holds: Callable[[int], bool], low: int, most: int) -> int | None:
+    """About the least number above `low` for which `holds`, to two digits; None if none does."""
+    high = low
+    while not holds(high):
+        if high >= most:
+            return None
+        low, high = high, min(2 * high, most)
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
