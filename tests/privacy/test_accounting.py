@@ -8,33 +8,19 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import pytest
+from claims import USUAL
 from dp_accounting.pld import PLDAccountant, privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings, strategies as st
 from scipy.stats import norm
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy import Event, ReleaseEvent, TrainingEvent, total_delta, total_epsilon
+from quorum_rl.privacy import Event, TrainingEvent, total_delta, total_epsilon
 from quorum_rl.privacy.accounting import release_losses, self_composed, training_losses
 from quorum_rl.privacy.losses import combined, joint_delta
 from quorum_rl.privacy.pairs import Pair, composed_delta, overflow_probability, pair_of
 
-RELEASE = ReleaseEvent(
-    mode="tight",
-    experts=3000,
-    actions=2,
-    p_min=0.02,
-    stop_probability=0.0,
-    horizon=200,
-    prefix_cap=200,
-    iterations=25,
-    theta=69.32825211586427,
-    threshold=162.5283029798884,
-    threshold_epsilon=0.16218801377998274,
-    query_epsilon=0.1360777239621779,
-    pool_size=25,  # so nothing overflows
-)
-OTHER_RELEASE = replace(RELEASE, iterations=10, threshold_epsilon=0.2)
+OTHER_RELEASE = replace(USUAL, iterations=10, threshold_epsilon=0.2)
 TRAINING = TrainingEvent(sampling_rate=128 / 3000, noise_multiplier=10.0, steps=2000)
 OTHER_TRAINING = TrainingEvent(sampling_rate=0.02, noise_multiplier=5.0, steps=300)
 
@@ -110,33 +96,33 @@ def library_joint(pair: Pair, iterations: int, event: TrainingEvent, pessimistic
 
 @pytest.mark.parametrize("event", [OTHER_TRAINING, replace(TRAINING, steps=200)])
 def test_both_stages_together_lie_between_dp_accountings_bounds(event: TrainingEvent) -> None:
-    bounds = [library_joint(pair_of(RELEASE), 25, event, choice) for choice in (False, True)]
+    bounds = [library_joint(pair_of(USUAL), 25, event, choice) for choice in (False, True)]
     for epsilon in (1.0, 3.0, 5.0):
         below, above = (bound.get_delta_for_epsilon(epsilon) for bound in bounds)
-        assert below <= total_delta([RELEASE, event], epsilon) <= above * (1 + 1e-6)
+        assert below <= total_delta([USUAL, event], epsilon) <= above * (1 + 1e-6)
 
 
 def test_each_direction_composes_with_its_own() -> None:
     """With noise this small and a rate this low the directions differ, and so do their mixtures."""
     event = TrainingEvent(sampling_rate=0.05, noise_multiplier=0.8, steps=20)
-    releases, trainings = release_losses([RELEASE]), training_losses([event])
+    releases, trainings = release_losses([USUAL]), training_losses([event])
     right = [joint_delta(*stages, 5.0) for stages in zip(releases, trainings, strict=True)]
     wrong = [joint_delta(*stages, 5.0) for stages in zip(releases, trainings[::-1], strict=True)]
     assert max(right) > 1.05 * max(wrong)
-    theirs = library_joint(pair_of(RELEASE), 25, event, True).get_delta_for_epsilon(5.0)
-    assert total_delta([RELEASE, event], 5.0) == pytest.approx(theirs, rel=0.01)
+    theirs = library_joint(pair_of(USUAL), 25, event, True).get_delta_for_epsilon(5.0)
+    assert total_delta([USUAL, event], 5.0) == pytest.approx(theirs, rel=0.01)
 
 
 def test_both_stages_together_cost_less_than_the_sum_of_their_claims() -> None:
-    apart = total_epsilon([RELEASE], 3e-4) + total_epsilon([TRAINING], 3e-5)
-    together = total_epsilon([RELEASE, TRAINING], 3.3e-4)
-    assert max(total_epsilon([RELEASE], 3.3e-4), total_epsilon([TRAINING], 3.3e-4)) < together
+    apart = total_epsilon([USUAL], 3e-4) + total_epsilon([TRAINING], 3e-5)
+    together = total_epsilon([USUAL, TRAINING], 3.3e-4)
+    assert max(total_epsilon([USUAL], 3.3e-4), total_epsilon([TRAINING], 3.3e-4)) < together
     assert together < apart
 
 
 # ---- Against itself --------------------------------------------------------------------------
 
-LISTS: list[list[Event]] = [[RELEASE], [TRAINING], [RELEASE, TRAINING], [RELEASE, OTHER_RELEASE]]
+LISTS: list[list[Event]] = [[USUAL], [TRAINING], [USUAL, TRAINING], [USUAL, OTHER_RELEASE]]
 
 
 @pytest.mark.parametrize("events", LISTS)
@@ -162,7 +148,7 @@ def test_more_steps_a_higher_rate_or_less_noise_never_cost_less(
     event: TrainingEvent, factor: float, beside: bool
 ) -> None:
     """Up to the grid, which may change from one to the other: a thousandth."""
-    others: list[Event] = [RELEASE] if beside else []
+    others: list[Event] = [USUAL] if beside else []
     cost = total_epsilon([*others, event], 1e-3)
     dearer = (
         replace(event, steps=math.ceil(event.steps * factor)),
@@ -177,7 +163,7 @@ def test_more_steps_a_higher_rate_or_less_noise_never_cost_less(
 @given(iterations=st.integers(1, 300), more=st.integers(1, 50), epsilon=st.floats(0.0, 8.0))
 def test_more_iterations_never_cost_less(iterations: int, more: int, epsilon: float) -> None:
     few, many = (
-        replace(RELEASE, iterations=count, pool_size=5) for count in (iterations, iterations + more)
+        replace(USUAL, iterations=count, pool_size=5) for count in (iterations, iterations + more)
     )
     assert total_delta([few], epsilon) <= total_delta([many], epsilon)
 
@@ -192,8 +178,8 @@ def test_less_noise_in_the_release_never_costs_less(
     factor: float, name: str, epsilon: float
 ) -> None:
     """At the same δ per iteration: less noise alone also makes false passes rarer."""
-    pair = pair_of(RELEASE)
-    louder = pair_of(replace(RELEASE, **{name: getattr(RELEASE, name) * factor}))
+    pair = pair_of(USUAL)
+    louder = pair_of(replace(USUAL, **{name: getattr(USUAL, name) * factor}))
     assert louder.epsilon_remove >= pair.epsilon_remove - 1e-12
     assert louder.epsilon_add >= pair.epsilon_add
     at_same_delta = replace(louder, delta=pair.delta)
@@ -201,8 +187,8 @@ def test_less_noise_in_the_release_never_costs_less(
 
 
 def test_the_order_of_events_does_not_change_a_bit() -> None:
-    third = replace(RELEASE, iterations=7, query_epsilon=0.1)
-    events: list[Event] = [RELEASE, TRAINING, OTHER_RELEASE, third]
+    third = replace(USUAL, iterations=7, query_epsilon=0.1)
+    events: list[Event] = [USUAL, TRAINING, OTHER_RELEASE, third]
     orders: list[list[Event]] = [[*order, OTHER_TRAINING] for order in permutations(events)]
     answers = {(total_delta(order, 6.0), total_epsilon(order, 1e-3)) for order in orders}
     assert len(answers) == 1
@@ -216,20 +202,20 @@ def test_a_training_in_two_parts_costs_what_it_costs_in_one() -> None:
 
 def test_many_releases_are_rounded_up_to_a_grid_only_where_they_must_be() -> None:
     """Four releases have more losses together than are kept apart; rounding only adds."""
-    pairs = [replace(RELEASE, iterations=count, pool_size=40) for count in (20, 22, 26, 28)]
-    similar = [replace(RELEASE, iterations=sum(event.iterations for event in pairs), pool_size=96)]
+    pairs = [replace(USUAL, iterations=count, pool_size=40) for count in (20, 22, 26, 28)]
+    similar = [replace(USUAL, iterations=sum(event.iterations for event in pairs), pool_size=96)]
     for epsilon in (4.0, 8.0):
         ours, exact = total_delta(pairs, epsilon), total_delta(similar, epsilon)
         assert exact * (1 - 1e-9) <= ours <= 1.01 * exact
 
 
 def test_an_overflowing_pool_is_charged_in_full() -> None:
-    tiny = replace(RELEASE, pool_size=3)
+    tiny = replace(USUAL, pool_size=3)
     charge = (1 + math.exp(5.0)) * overflow_probability(tiny)
     assert charge > 1e-6
-    assert total_delta([tiny], 5.0) == pytest.approx(total_delta([RELEASE], 5.0) + charge, rel=1e-9)
+    assert total_delta([tiny], 5.0) == pytest.approx(total_delta([USUAL], 5.0) + charge, rel=1e-9)
     twice = total_delta([tiny, replace(tiny, iterations=24)], 5.0)
-    assert twice > total_delta([RELEASE, replace(RELEASE, iterations=24)], 5.0) + 1.5 * charge
+    assert twice > total_delta([USUAL, replace(USUAL, iterations=24)], 5.0) + 1.5 * charge
 
 
 def test_nothing_costs_nothing() -> None:
@@ -238,15 +224,15 @@ def test_nothing_costs_nothing() -> None:
 
 
 def test_no_epsilon_reaches_a_delta_that_is_lost_outright() -> None:
-    lost = 25 * pair_of(RELEASE).delta
-    assert total_epsilon([RELEASE], 0.9 * lost) == math.inf
-    assert total_epsilon([RELEASE], 1.5 * lost) < math.inf
-    assert total_epsilon([replace(RELEASE, pool_size=1)], 1e-3) == math.inf
+    lost = 25 * pair_of(USUAL).delta
+    assert total_epsilon([USUAL], 0.9 * lost) == math.inf
+    assert total_epsilon([USUAL], 1.5 * lost) < math.inf
+    assert total_epsilon([replace(USUAL, pool_size=1)], 1e-3) == math.inf
 
 
 def test_a_charge_that_grows_with_epsilon_is_not_passed_over() -> None:
     """δ falls and then rises: the least ε lies before the charge for overflow takes over."""
-    event = replace(RELEASE, pool_size=3)
+    event = replace(USUAL, pool_size=3)
     least = min(total_delta([event], epsilon) for epsilon in np.linspace(3.0, 8.0, 200).tolist())
     delta = 1.001 * least  # so that only a short stretch of ε will do
     epsilon = total_epsilon([event], delta)
@@ -259,7 +245,7 @@ def test_a_loss_beyond_all_bounds_is_never_reported_as_small() -> None:
     event = TrainingEvent(sampling_rate=1.0, noise_multiplier=0.1, steps=1)
     for epsilon in (60.0, 690.0, 720.0):  # e to the power of the last is no double
         exact = gaussian_delta_by_logs(epsilon, 10.0)
-        assert total_delta([RELEASE, event], epsilon) >= exact * (1 - 1e-9)
+        assert total_delta([USUAL, event], epsilon) >= exact * (1 - 1e-9)
 
 
 def gaussian_delta_by_logs(epsilon: float, distance: float) -> float:
@@ -269,7 +255,7 @@ def gaussian_delta_by_logs(epsilon: float, distance: float) -> float:
 
 
 def test_losses_that_are_combined_keep_all_their_mass() -> None:
-    first, second = release_losses([RELEASE])[0], release_losses([OTHER_RELEASE])[0]
+    first, second = release_losses([USUAL])[0], release_losses([OTHER_RELEASE])[0]
     both = combined(first, second)
     assert both.probability.sum() + both.infinite >= 1 - 1e-12
     assert np.all(np.diff(both.loss) >= 0)
@@ -278,4 +264,4 @@ def test_losses_that_are_combined_keep_all_their_mass() -> None:
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
 def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
     with pytest.raises(QuorumError, match="delta is"):
-        total_epsilon([RELEASE], delta)
+        total_epsilon([USUAL], delta)

@@ -5,32 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from claims import USUAL
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import (
     Event,
-    ReleaseEvent,
     TrainingEvent,
     event_from_json,
     event_to_json,
     total_epsilon,
 )
 
-RELEASE = ReleaseEvent(
-    mode="tight",
-    experts=3000,
-    actions=2,
-    p_min=0.02,
-    stop_probability=0.0,
-    horizon=200,
-    prefix_cap=100,
-    iterations=25,
-    theta=69.32825211586427,
-    threshold=162.5283029798884,
-    threshold_epsilon=0.16218801377998274,
-    query_epsilon=0.1360777239621779,
-    pool_size=4,
-)
+RELEASE = replace(USUAL, prefix_cap=100, pool_size=4)
 STOPPING = replace(RELEASE, p_min=0.0, stop_probability=0.05)
 PAPER = replace(RELEASE, mode="paper", pool_size=0)
 TRAINING = TrainingEvent(sampling_rate=128 / 3000, noise_multiplier=20.0, steps=374_780)

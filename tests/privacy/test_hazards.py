@@ -5,6 +5,7 @@ tells more than is claimed, and without that thing it does not.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,14 +18,15 @@ from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.pairs import composed_delta, pair_of
 
 Outputs = tuple[Floats, Floats]
+planned = partial(event_with, lattice_bits=32)
 
 
 def _plus(who: Experts, table: Floats) -> Experts:
     return Experts(np.concatenate([who.policy, table[None]]), np.append(who.copies, 1))
 
 
-def _removal(tree: Tree, others: Experts, one: Floats, event: ReleaseEvent) -> Outputs:
-    return both_outputs(tree, _plus(others, one), others, event)
+def _removal(tree: Tree, others: Experts, newcomer: Floats, event: ReleaseEvent) -> Outputs:
+    return both_outputs(tree, _plus(others, newcomer), others, event)
 
 
 def _largest_removal(event: ReleaseEvent) -> float:
@@ -51,7 +53,7 @@ def _assert_caught(event: ReleaseEvent, faulty: Outputs, sound: Outputs, times: 
 def test_a_halved_offset_is_caught() -> None:
     """Two experts avoid a path that the third takes: below theta all along."""
     tree = chain(3)
-    event = event_with(
+    event = planned(
         experts=2,
         query_epsilon=2.0,
         threshold_epsilon=0.5,
@@ -59,12 +61,11 @@ def test_a_halved_offset_is_caught() -> None:
         depth=3,
         p_min=0.01,
         least_count=0.2 / 99,
-        lattice_bits=32,
     )
     halved = replace(event, threshold=(event.theta + event.threshold) / 2)
-    others, one = experts((2, always(tree, 1, 0.01))), always(tree, 0, 0.01)
-    sound = _removal(tree, others, one, event)
-    _assert_caught(event, _removal(tree, others, one, halved), sound, times=10)
+    others, newcomer = experts((2, always(tree, 1, 0.01))), always(tree, 0, 0.01)
+    sound = _removal(tree, others, newcomer, event)
+    _assert_caught(event, _removal(tree, others, newcomer, halved), sound, times=10)
     # And the offset is no larger than it has to be: this case uses a good part of the claimed δ.
     largest = _largest_removal(event)
     assert spent(sound, largest).remove > 0.2 * claimed(event, largest).remove
@@ -73,25 +74,24 @@ def test_a_halved_offset_is_caught() -> None:
 def test_halved_query_noise_is_caught_when_an_expert_is_removed() -> None:
     """All agree about the threshold for long; one leaves them at the last step."""
     tree = chain(12)
-    event = event_with(
+    event = planned(
         experts=27,
         query_epsilon=2.0,
         threshold_epsilon=1.0,
         delta=1e-5,
         depth=12,
         stop_probability=0.01,
-        lattice_bits=32,
     )
     halved = replace(event, query_epsilon=2 * event.query_epsilon)
-    others, one = experts((27, always(tree, 0, 0.0))), along(tree, [0] * 11 + [1], 0.0)
-    sound = _removal(tree, others, one, event)
-    _assert_caught(event, _removal(tree, others, one, halved), sound, times=100)
+    others, newcomer = experts((27, always(tree, 0, 0.0))), along(tree, [0] * 11 + [1], 0.0)
+    sound = _removal(tree, others, newcomer, event)
+    _assert_caught(event, _removal(tree, others, newcomer, halved), sound, times=100)
 
 
 def test_halved_query_noise_is_caught_when_an_expert_is_added() -> None:
     """The threshold's noise is small, so the query alone hides the new expert."""
     tree = chain(3)
-    event = event_with(
+    event = planned(
         experts=27,
         query_epsilon=0.3,
         threshold_epsilon=2.0,
@@ -99,11 +99,13 @@ def test_halved_query_noise_is_caught_when_an_expert_is_added() -> None:
         depth=3,
         p_min=0.02,
         least_count=0.1,
-        lattice_bits=32,
     )
     halved = replace(event, query_epsilon=2 * event.query_epsilon)
-    others, one = experts((27, always(tree, 0, 0.02))), always(tree, 0, 0.02)
-    sound, faulty = _removal(tree, others, one, event), _removal(tree, others, one, halved)
+    others, newcomer = experts((27, always(tree, 0, 0.02))), always(tree, 0, 0.02)
+    sound, faulty = (
+        _removal(tree, others, newcomer, event),
+        _removal(tree, others, newcomer, halved),
+    )
     largest = pair_of(event).epsilon_add
     assert claimed(event, largest).add < 1e-9
     assert spent(faulty, largest).add > 0.05
@@ -113,24 +115,23 @@ def test_halved_query_noise_is_caught_when_an_expert_is_added() -> None:
 def test_no_stop_before_the_first_query_is_caught() -> None:
     """Only the newcomer takes the other action, so only it brings an empty prefix."""
     tree = chain(3)
-    event = event_with(
+    event = planned(
         experts=60,
         query_epsilon=1.0,
         threshold_epsilon=1.0,
         delta=1e-3,
         depth=3,
         stop_probability=0.05,
-        lattice_bits=32,
     )
-    others, one = experts((60, always(tree, 0, 0.0))), always(tree, 1, 0.0)
+    others, newcomer = experts((60, always(tree, 0, 0.0))), always(tree, 1, 0.0)
     without_it = Faults(first_stop=False)
-    faulty = both_outputs(tree, _plus(others, one), others, event, without_it)
-    _assert_caught(event, faulty, _removal(tree, others, one, event), times=10)
+    faulty = both_outputs(tree, _plus(others, newcomer), others, event, without_it)
+    _assert_caught(event, faulty, _removal(tree, others, newcomer, event), times=10)
 
 
 @pytest.fixture(name="floor_event")
 def _floor_event() -> ReleaseEvent:
-    return event_with(
+    return planned(
         experts=60,
         query_epsilon=1.0,
         threshold_epsilon=1.0,
@@ -138,7 +139,6 @@ def _floor_event() -> ReleaseEvent:
         depth=3,
         p_min=0.1,
         least_count=1.0,
-        lattice_bits=32,
     )
 
 
@@ -156,15 +156,15 @@ def test_an_overstated_floor_is_caught(floor_event: ReleaseEvent) -> None:
 def test_logs_of_another_policy_are_caught(floor_event: ReleaseEvent) -> None:
     """The queried policies keep the floor, but they were smoothed after the logs were taken."""
     tree = chain(3)
-    others, one = experts((60, always(tree, 0, 0.1))), along(tree, [0, 1], 0.1)
-    acted, one_acted = experts((60, always(tree, 0, 0.0))), along(tree, [0, 1], 0.0)
+    others, newcomer = experts((60, always(tree, 0, 0.1))), along(tree, [0, 1], 0.1)
+    acted, newcomer_acted = experts((60, always(tree, 0, 0.0))), along(tree, [0, 1], 0.0)
     faulty = both_outputs(
         tree,
-        replace(_plus(others, one), logged=_plus(acted, one_acted).policy),
+        replace(_plus(others, newcomer), logged=_plus(acted, newcomer_acted).policy),
         replace(others, logged=acted.policy),
         floor_event,
     )
-    _assert_caught(floor_event, faulty, _removal(tree, others, one, floor_event), times=10)
+    _assert_caught(floor_event, faulty, _removal(tree, others, newcomer, floor_event), times=10)
 
 
 def test_a_log_cut_short_is_caught(floor_event: ReleaseEvent) -> None:
@@ -182,7 +182,7 @@ def test_a_log_cut_short_is_caught(floor_event: ReleaseEvent) -> None:
 def test_rounding_to_nearest_is_caught() -> None:
     """Rounded up at every step, counts stay over the threshold while the draw becomes rare."""
     tree = chain(20)
-    event = event_with(
+    event = planned(
         experts=400,
         query_epsilon=0.3,
         threshold_epsilon=0.5,
@@ -195,15 +195,15 @@ def test_rounding_to_nearest_is_caught() -> None:
     hesitant = np.tile([0.5, 0.5], (tree.nodes, 1))
     hesitant[:, 0] = 0.51 * event.p_max
     hesitant[:, 1] = 1 - hesitant[:, 0]
-    others, one = experts((400, hesitant)), always(tree, 0, 0.02)
-    faulty = both_outputs(tree, _plus(others, one), others, event, Faults(nearest=True))
-    _assert_caught(event, faulty, _removal(tree, others, one, event), times=10)
+    others, newcomer = experts((400, hesitant)), always(tree, 0, 0.02)
+    faulty = both_outputs(tree, _plus(others, newcomer), others, event, Faults(nearest=True))
+    _assert_caught(event, faulty, _removal(tree, others, newcomer, event), times=10)
 
 
 def test_a_tiny_pool_is_caught_if_its_overflow_is_not_charged() -> None:
     """Two experts cannot give three fresh trajectories; three can, and all three come out."""
     tree = chain(1)
-    event = event_with(
+    event = planned(
         experts=2,
         query_epsilon=5.0,
         threshold_epsilon=5.0,
@@ -213,12 +213,11 @@ def test_a_tiny_pool_is_caught_if_its_overflow_is_not_charged() -> None:
         least_count=0.02,
         iterations=3,
         pool_size=1,
-        lattice_bits=32,
     )
-    others, one = experts((2, always(tree, 0, 0.1))), always(tree, 0, 0.1)
+    others, newcomer = experts((2, always(tree, 0, 0.1))), always(tree, 0, 0.1)
     enough = replace(event, pool_size=3)
-    faulty = _removal(tree, others, one, event)
-    _assert_caught(enough, faulty, _removal(tree, others, one, enough), times=30)
+    faulty = _removal(tree, others, newcomer, event)
+    _assert_caught(enough, faulty, _removal(tree, others, newcomer, enough), times=30)
     _assert_within(event, faulty)  # with the charge the claim holds again
 
 
@@ -231,7 +230,7 @@ def _recognisable() -> tuple[ReleaseEvent, Outputs, Outputs]:
     """
     starts = 90
     tree = chain(2, starts=[1 / starts] * starts)
-    event = event_with(
+    event = planned(
         experts=94,
         query_epsilon=1.0,
         threshold_epsilon=0.5,
@@ -240,10 +239,9 @@ def _recognisable() -> tuple[ReleaseEvent, Outputs, Outputs]:
         stop_probability=0.01,
         iterations=2,
         pool_size=1,
-        lattice_bits=32,
     )
-    others, one = experts((94, always(tree, 0, 0.0))), along(tree, [0, 1], 0.0)
-    together, enough = _plus(others, one), replace(event, pool_size=2)
+    others, newcomer = experts((94, always(tree, 0, 0.0))), along(tree, [0, 1], 0.0)
+    together, enough = _plus(others, newcomer), replace(event, pool_size=2)
     faulty = both_outputs(tree, together, others, event, Faults(overflow="reuse"))
     return enough, faulty, both_outputs(tree, together, others, enough, SOUND)
 
@@ -270,7 +268,7 @@ def test_the_same_pool_released_twice_is_caught(
 def test_an_expert_without_pool_trajectories_is_caught() -> None:
     """It supports a path that nobody else takes, and the newcomer alone can be drawn there."""
     tree = chain(3)
-    event = event_with(
+    event = planned(
         experts=2,
         query_epsilon=5.0,
         threshold_epsilon=5.0,
@@ -278,7 +276,6 @@ def test_an_expert_without_pool_trajectories_is_caught() -> None:
         depth=3,
         p_min=0.01,
         least_count=0.3 / 99,
-        lattice_bits=32,
     )
     others = experts((1, always(tree, 1, 0.01)), (1, always(tree, 0, 0.01)))
     together = _plus(others, always(tree, 0, 0.01))

@@ -3,10 +3,12 @@
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from claims import event_with
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings, strategies as st
 from scipy.stats import binom
@@ -14,7 +16,7 @@ from scipy.stats import binom
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.constants import Setting, paper_event
 from quorum_rl.privacy.events import ReleaseEvent
-from quorum_rl.privacy.laplace import ROUNDING, lattice_offset
+from quorum_rl.privacy.laplace import ROUNDING
 from quorum_rl.privacy.pairs import (
     Pair,
     composed_delta,
@@ -156,36 +158,22 @@ def test_a_delta_of_one_is_refused() -> None:
 # ---- What an event's pair is -----------------------------------------------------------------
 
 
-def tight(
-    *,
-    query_epsilon: float = 0.136,
-    threshold_epsilon: float = 0.162,
-    least_count: float = 1.4,
-    p_min: float = 0.02,
-    stop_probability: float = 0.0,
-    experts: int = 3000,
-    delta: float = 5e-6,
-    actions: int = 3,
-) -> ReleaseEvent:
-    if p_min:
-        theta = 1 + least_count * (1 - (actions - 1) * p_min) / p_min
-    else:
-        theta = 1 + 1 / (stop_probability * math.expm1(query_epsilon))
-    return ReleaseEvent(
-        mode="tight",
-        experts=experts,
-        actions=actions,
-        p_min=p_min,
-        stop_probability=stop_probability,
-        horizon=200,
-        prefix_cap=100,
-        iterations=25,
-        theta=theta,
-        threshold=theta + lattice_offset(delta, query_epsilon, threshold_epsilon, 32),
-        threshold_epsilon=threshold_epsilon,
-        query_epsilon=query_epsilon,
-        pool_size=4,
-    )
+def tight(**changes: float) -> ReleaseEvent:
+    """A release of 200 steps at most, of which prefixes have 100."""
+    usual: dict[str, Any] = {
+        "query_epsilon": 0.136,
+        "threshold_epsilon": 0.162,
+        "least_count": 1.4,
+        "p_min": 0.02,
+        "experts": 3000,
+        "delta": 5e-6,
+        "actions": 3,
+        "depth": 200,
+        "iterations": 25,
+        "pool_size": 4,
+        "lattice_bits": 32,
+    }
+    return replace(event_with(**usual | changes), prefix_cap=100)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

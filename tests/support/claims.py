@@ -10,6 +10,23 @@ from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.laplace import lattice_offset
 from quorum_rl.privacy.pairs import composed_losses, overflow_probability, pair_of
 
+USUAL = ReleaseEvent(
+    mode="tight",
+    experts=3000,
+    actions=2,
+    p_min=0.02,
+    stop_probability=0.0,
+    horizon=200,
+    prefix_cap=200,
+    iterations=25,
+    theta=69.32825211586427,
+    threshold=162.5283029798884,
+    threshold_epsilon=0.16218801377998274,
+    query_epsilon=0.1360777239621779,
+    pool_size=25,  # so nothing overflows
+)
+"""A release as it is planned for ε = 7.5 and 3,000 experts."""
+
 
 class Both(NamedTuple):
     """A number for each direction: P with the expert over Q without, and the reverse."""

@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.audit.audits import (
-        audit_in_one_run as audit_in_one_run,
-        audit_pipeline as audit_pipeline,
-        audit_release as audit_release,
-        audit_training as audit_training,
-    )
+    from quorum_rl.audit.audits import audit_pipeline as audit_pipeline
     from quorum_rl.audit.bounds import (
-        LowerBound as LowerBound,
         gaussian_lower_bound as gaussian_lower_bound,
         lower_bound as lower_bound,
         one_run_lower_bound as one_run_lower_bound,
@@ -23,11 +17,7 @@ if TYPE_CHECKING:
     from quorum_rl.audit.from_run_folder import case_of_run as case_of_run
     from quorum_rl.audit.membership import Attack as Attack, membership_game as membership_game
     from quorum_rl.audit.pictures import draw_curves as draw_curves, draw_findings as draw_findings
-    from quorum_rl.audit.planted_bugs import (
-        BUGS as BUGS,
-        bug_named as bug_named,
-        planted as planted,
-    )
+    from quorum_rl.audit.planted_bugs import BUGS as BUGS, bug_named as bug_named
     from quorum_rl.audit.suite import (
         WITHOUT_BUGS as WITHOUT_BUGS,
         AuditSizes as AuditSizes,
@@ -41,15 +31,15 @@ else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "audits": "audit_in_one_run audit_pipeline audit_release audit_training",
-            "bounds": "LowerBound gaussian_lower_bound lower_bound one_run_lower_bound",
+            "audits": "audit_pipeline",
+            "bounds": "gaussian_lower_bound lower_bound one_run_lower_bound",
             "cases": "Case",
             "chain": "Chain",
             "finding": "Finding ceiling",
             "from_run_folder": "case_of_run",
             "membership": "Attack membership_game",
             "pictures": "draw_curves draw_findings",
-            "planted_bugs": "BUGS bug_named planted",
+            "planted_bugs": "BUGS bug_named",
             "suite": "WITHOUT_BUGS AuditSizes SelfTest all_tried audited described outcome",
         },
     )

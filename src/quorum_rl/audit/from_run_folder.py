@@ -55,7 +55,11 @@ def case_of_run(folder: Path, trainees: int | None = None) -> Case:
         raise QuorumError(SELECTED)
     with reading(path, "quorum fit"):
         chain = _chain(as_object(configuration["declared"], "declared"))
-        settings, recorded = _settings(configuration), _events(configuration)
+        given = as_object(configuration["settings"], "settings")
+        known = {field.name for field in fields(FitSettings)}
+        settings = FitSettings(**{name: given[name] for name in given.keys() & known})
+        events = items(configuration, "events")
+        recorded = [event_from_json(as_object(facts, "event")) for facts in events]
         written = configuration["learner"]
     _check_auditable(settings, recorded)
     learner = learner_written(written)
@@ -82,12 +86,6 @@ def _chain(declared: dict[str, Any]) -> Chain:
         leaves_at=min(LEAVES_AT, horizon - 1),
         observation_size=whole(declared, "observation_size"),
     )
-
-
-def _settings(configuration: dict[str, Any]) -> FitSettings:
-    known = {field.name for field in fields(FitSettings)}
-    given = as_object(configuration["settings"], "settings")
-    return FitSettings(**{name: given[name] for name in given.keys() & known})
 
 
 def _check_auditable(settings: FitSettings, events: Sequence[Event]) -> None:
@@ -137,10 +135,6 @@ def _plan(
         plain_steps=plain if trainings else settings.release_only_steps,
         notes=(),
     )
-
-
-def _events(configuration: dict[str, Any]) -> list[Event]:
-    return [event_from_json(as_object(facts, "event")) for facts in items(configuration, "events")]
 
 
 def _certified(folder: Path, plan: FitPlan) -> float | None:

@@ -190,13 +190,9 @@ def attacks_on(
 
     Shapes: (experts,) each.
     """
-    count = log.transition_count
-    per_transition = [
-        _judged(
-            learner, what.params, log.transitions(np.arange(first, min(first + AT_ONCE, count)))
-        )
-        for first in range(0, count, AT_ONCE)
-    ]
+    every = np.arange(log.transition_count)
+    parts = np.split(every, range(AT_ONCE, log.transition_count, AT_ONCE))
+    per_transition = [_judged(learner, what.params, log.transitions(part)) for part in parts]
     columns = np.concatenate(per_transition, axis=1)
     offsets = log.expert_transition_offsets
     means = np.add.reduceat(columns, offsets[:-1], axis=1) / np.diff(offsets)

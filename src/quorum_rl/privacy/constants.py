@@ -26,6 +26,7 @@ from quorum_rl.privacy.pairs import (
 )
 
 POOL_SHARE = 0.01  # of δ, at most, that the charge for overflowing pools may take
+DECLARED = ("experts", "actions", "p_min", "stop_probability", "horizon", "prefix_cap")
 START = (0.2, -1.5, -0.3)  # of the search: the usual split, in the units of `_Split`
 
 
@@ -168,20 +169,16 @@ def _assemble(
     threshold_epsilon: float,
     query_epsilon: float,
 ) -> ReleaseEvent:
+    declared = {name: getattr(setting, name) for name in DECLARED}
     return ReleaseEvent(
         mode="tight",
-        experts=setting.experts,
-        actions=setting.actions,
-        p_min=setting.p_min,
-        stop_probability=setting.stop_probability,
-        horizon=setting.horizon,
-        prefix_cap=setting.prefix_cap,
         iterations=iterations,
         theta=theta,
         threshold=threshold,
         threshold_epsilon=threshold_epsilon,
         query_epsilon=query_epsilon,
         pool_size=pool_size,
+        **declared,
     )
 
 

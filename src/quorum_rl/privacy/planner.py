@@ -15,6 +15,7 @@ from quorum_rl.errors import (
     require,
 )
 from quorum_rl.privacy.constants import (
+    DECLARED,
     START,
     Setting,
     paper_event,
@@ -355,17 +356,9 @@ def what_would_help(plan: ReleasePlan) -> list[str]:
 
 
 def _setting_of(plan: ReleasePlan) -> Setting:
-    event = plan.event
+    declared = {name: getattr(plan.event, name) for name in DECLARED}
     return Setting(
-        experts=event.experts,
-        actions=event.actions,
-        p_min=event.p_min,
-        stop_probability=event.stop_probability,
-        horizon=event.horizon,
-        prefix_cap=event.prefix_cap,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        overflow_epsilon=plan.epsilon,
+        epsilon=plan.epsilon, delta=plan.delta, overflow_epsilon=plan.epsilon, **declared
     )
 
 

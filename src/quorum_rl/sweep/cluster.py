@@ -45,7 +45,15 @@ def on_ray(
                 "start --head', or leave --ray out."
             ) from error
         try:
-            yield from _found(ray, work, retries, inputs, programs, progress)
+            gpus = 1 if ray.cluster_resources().get("GPU") else 0
+            task = ray.remote(work).options(max_retries=retries, num_cpus=1, num_gpus=gpus)
+            shared = ray.put(inputs)
+            running = [task.remote(shared, program) for program in programs]
+            while running:
+                ended, running = ray.wait(running, timeout=SECONDS_BETWEEN_LOOKS)
+                yield from map(ray.get, ended)
+                if progress is not None:
+                    progress(len(programs) - len(running), len(programs))
         except ray.exceptions.RayTaskError:
             raise  # of our own, with the worker's traceback
         except ray.exceptions.RayError as error:
@@ -57,26 +65,6 @@ def on_ray(
             ray.shutdown()
 
     return spread
-
-
-def _found(
-    ray: Any,
-    work: Callable[[Inputs, Program], Found],
-    retries: int,
-    inputs: Inputs,
-    programs: Sequence[Program],
-    progress: Progress | None,
-) -> Iterator[Found]:
-    gpus = 1 if ray.cluster_resources().get("GPU") else 0
-    task = ray.remote(work).options(max_retries=retries, num_cpus=1, num_gpus=gpus)
-    shared = ray.put(inputs)
-    running = [task.remote(shared, program) for program in programs]
-    while running:
-        ended, running = ray.wait(running, timeout=SECONDS_BETWEEN_LOOKS)
-        for result in ended:
-            yield ray.get(result)
-        if progress is not None:
-            progress(len(programs) - len(running), len(programs))
 
 
 def _check_answers(address: str) -> None:

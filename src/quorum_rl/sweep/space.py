@@ -15,6 +15,9 @@ Value: TypeAlias = bool | int | float | str
 Choices: TypeAlias = dict[str, Value]
 """What one trial has chosen, by name."""
 
+Offered: TypeAlias = Sequence[Value] | Mapping[str, Value]
+"""A list of values, or a range."""
+
 MOST_TRIALS: Final = 10_000
 BESIDE_SETTINGS: Final[dict[str, Any]] = {"epsilon": float, "learner": str, "reward_scale": float}
 IN_A_FILE: Final[dict[str, Any]] = {"optimiser": str}  # what Python may also have as an object
@@ -33,7 +36,7 @@ class Search:
     """
 
     grid: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    draws: Mapping[str, Sequence[Value] | Mapping[str, Value]] = field(default_factory=dict)
+    draws: Mapping[str, Offered] = field(default_factory=dict)
     trials: int = 20
     seed: int = 0
 
@@ -68,12 +71,10 @@ def _plain(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _drawn(source: random.Random, offered: Sequence[Value] | Mapping[str, Value]) -> Value:
+def _drawn(source: random.Random, offered: Offered) -> Value:
     if not isinstance(offered, Mapping):
         return source.choice(offered)
-    low, high = offered["low"], offered["high"]
-    assert isinstance(low, int | float)
-    assert isinstance(high, int | float)
+    low, high = _ends(offered)
     whole = isinstance(low, int) and isinstance(high, int)
     if offered.get("scale", "linear") == "log":
         drawn = math.exp(source.uniform(math.log(low), math.log(high)))
@@ -81,17 +82,20 @@ def _drawn(source: random.Random, offered: Sequence[Value] | Mapping[str, Value]
     return source.randint(int(low), int(high)) if whole else source.uniform(low, high)
 
 
-def _check(name: str, offered: Sequence[Value] | Mapping[str, Value]) -> None:
+def _ends(offered: Mapping[str, Any]) -> tuple[float, float]:
+    """Where a range begins and ends."""
+    return offered["low"], offered["high"]
+
+
+def _check(name: str, offered: Offered) -> None:
     """Fail for a name that a trial does not have, or values that it cannot take."""
-    known = {one.name: one.type for one in fields(FitSettings)} | IN_A_FILE | BESIDE_SETTINGS
+    known = {field.name: field.type for field in fields(FitSettings)} | IN_A_FILE | BESIDE_SETTINGS
     if _plain(name) not in known:
-        shown = [one.replace("_", "-") for one in known]
+        shown = [setting.replace("_", "-") for setting in known]
         raise unknown_name("setting to sweep", name.replace("_", "-"), shown)
     if isinstance(offered, Mapping):
         _check_range(name, offered)
-        tried: list[Value] = [offered["low"], offered["high"]]
-    else:
-        tried = list(offered)
+    tried = _ends(offered) if isinstance(offered, Mapping) else offered
     if not tried:
         raise QuorumError(f"{name} has no value to try: list some.")
     for value in tried:
@@ -102,16 +106,14 @@ def _check(name: str, offered: Sequence[Value] | Mapping[str, Value]) -> None:
 
 
 def _check_range(name: str, offered: Mapping[str, Value]) -> None:
-    low, high = offered.get("low"), offered.get("high")
     scale = offered.get("scale", "linear")
-    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+    numbers = all(type(offered.get(end)) in (int, float) for end in ("low", "high"))
     if not numbers or offered.keys() - RANGE or scale not in ("linear", "log"):
         raise QuorumError(
             f"{name} = {dict(offered)} is no range: give low, high and, if you like, scale = "
             '"linear" or "log"; or a list of values.'
         )
-    assert isinstance(low, int | float)
-    assert isinstance(high, int | float)
+    low, high = _ends(offered)
     if not low < high or (scale == "log" and low <= 0):
         raise QuorumError(
             f"{name} would range from {low} to {high}: let it rise, from above 0 on a log scale."
@@ -123,7 +125,7 @@ def _fits(value: Value, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_args(kind):  # a number or nothing
-        return any(_fits(value, one) for one in get_args(kind) if one is not NoneType)
+        return any(_fits(value, each) for each in get_args(kind) if each is not NoneType)
     if kind is float:
         return type(value) in (int, float)
     return type(value) is kind
@@ -131,5 +133,5 @@ def _fits(value: Value, kind: Any) -> bool:
 
 def named_settings(choices: Choices) -> dict[str, Any]:
     """The part of a trial's choices that belongs to `FitSettings`."""
-    own = {one.name for one in fields(FitSettings)}
+    own = {field.name for field in fields(FitSettings)}
     return {name: value for name, value in choices.items() if name in own}
