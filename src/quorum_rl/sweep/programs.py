@@ -10,11 +10,10 @@ import jax
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.envs import AnyWorld, get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts
-from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import FitPlan, Progress, Study, policy_of
 from quorum_rl.policy import Policy
-from quorum_rl.sweep.judge import agreement
+from quorum_rl.sweep.judge import agreement, judged_on
+from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.trials import Program, Trial
 from quorum_rl.types import Released
 
@@ -27,19 +26,19 @@ class Inputs:
     comparison. With them, one secret for each trial, there is one seed, and all trials learn from
     `released` where their plan has a release: it was made before.
 
-    The score is a trial's mean return in `world`, which is public, and so are its episodes; or how
-    often it does what prefixes do that were released and paid for (`judged_on`).
+    The score is a trial's mean return in the world that was asked for, which is public, and so are
+    its episodes; or how often it does what prefixes do that were released and paid for
+    (`judged_on`).
     """
 
-    experts: LoggedExperts | None
-    log: Demonstrations
-    world: str | None
-    delta: float
-    episodes: int
+    asked: SweepOptions
     seeds: range
     keys: tuple[int, ...] | None = None
     released: Released | None = None
-    judged_on: Released | None = None
+
+    @property
+    def judged_on(self) -> Released | None:
+        return judged_on(self.asked.judge, self.asked.world, self.released)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,9 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     Guarantee: a function of its arguments, so a program that is run again, wherever that is, draws
     the same noise and tells nothing new.
     """
-    study = Study(inputs.experts, inputs.log, _world(inputs), inputs.delta, inputs.seeds)
+    asked = inputs.asked
+    delta = asked.common.delta
+    study = Study(asked.experts, asked.log, _world(asked), delta, inputs.seeds)
     kept: list[Kept] = []
     able = []
     for trial in program.trials:
@@ -112,11 +113,11 @@ def found_by(inputs: Inputs, program: Program, progress: Progress | None = None)
     return Found(program.number, tuple(result for result, _ in kept), policy)
 
 
-def _world(inputs: Inputs) -> AnyWorld:
+def _world(asked: SweepOptions) -> AnyWorld:
     """Where trials are judged; its sizes alone where they are judged on released prefixes."""
-    if inputs.world is not None:
-        return get_world(inputs.world)
-    nowhere: Any = SimpleNamespace(name="", spaces=inputs.log.declared)  # which has both sizes
+    if asked.world is not None:
+        return get_world(asked.world)
+    nowhere: Any = SimpleNamespace(name="", spaces=asked.log.declared)  # which has both sizes
     made: AnyWorld = nowhere
     return made
 
@@ -161,7 +162,7 @@ def _together(
     if inputs.judged_on is not None:
         scores = [agreement(learner, last, inputs.judged_on) for *_, last in policies]
     else:
-        results = study.judged([learner] * len(policies), policies, inputs.episodes)
+        results = study.judged([learner] * len(policies), policies, inputs.asked.episodes)
         scores = [tuple(map(float, each)) for _, each in results]
         returns = [tuple(map(float, each.mean(axis=1))) for each, _ in results]
     kept: list[Kept] = []

@@ -14,7 +14,6 @@ from quorum_rl.files import replacing
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
-from quorum_rl.sweep.judge import judged_on
 from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.payment import certified, check_accountable, events_of, pay, shared_release
 from quorum_rl.sweep.programs import Inputs, Spread, TrialResult, one_by_one
@@ -29,7 +28,6 @@ from quorum_rl.sweep.results import (
 )
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import Program, Trial, planned, programs_of
-from quorum_rl.types import Released
 
 KEY_BITS: Final = 256
 
@@ -85,9 +83,10 @@ def sweep(
             place.write("config.toml", command)
         place.winner.mkdir(exist_ok=True)
         if asked.select is None:
-            inputs = _inputs(asked, range(asked.first_seed, asked.first_seed + asked.seeds))
+            inputs = Inputs(asked, range(asked.first_seed, asked.first_seed + asked.seeds))
         else:
             trials, inputs = _paid(asked, trials, place, book, report)
+        _ = inputs.judged_on  # refuses where there is nothing to judge by
         programs = programs_of(trials, asked.together)
         if not programs:
             raise QuorumError(f"no trial of {len(trials)} can be run: {trials[0].reason}")
@@ -140,25 +139,6 @@ def _for_all_together(asked: SweepOptions, trials: Sequence[Trial]) -> SweepOpti
     return replace(asked, common=replace(common, whole_epsilon=about))
 
 
-def _inputs(
-    asked: SweepOptions,
-    seeds: range,
-    keys: tuple[int, ...] | None = None,
-    released: Released | None = None,
-) -> Inputs:
-    return Inputs(
-        asked.experts,
-        asked.log,
-        asked.world,
-        asked.common.delta,
-        asked.episodes,
-        seeds,
-        keys,
-        released,
-        judged_on(asked.judge, asked.world, released),
-    )
-
-
 def _paid(
     asked: SweepOptions, trials: list[Trial], place: RunFolder, book: Path, report: ReportLine
 ) -> tuple[list[Trial], Inputs]:
@@ -180,7 +160,7 @@ def _paid(
     if released is not None and not len(released):
         report("nothing was released: trials take their private steps alone")
         chosen = [_without_release(trial) for trial in chosen]
-    return chosen, _inputs(asked, range(1), keys, released)
+    return chosen, Inputs(asked, range(1), keys, released)
 
 
 def _drawn(asked: SweepOptions, entropy: Entropy) -> list[Choices]:
