@@ -109,7 +109,7 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
     main(["audit", "--planted", "all", "--repeats", "3", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["caught"] == dict.fromkeys(BUGS, 3)
-    assert [one["seed"] for one in printed["outcomes"]["noise-halved"]] == [0, 1, 2]
+    assert [outcome["seed"] for outcome in printed["outcomes"]["noise-halved"]] == [0, 1, 2]
     assert printed["outcomes"]["noise-halved"][2]["certain"] == [2.2]
     sound = printed["without bugs"]
     assert (sound["findings"], sound["accused"]) == (0, 0)

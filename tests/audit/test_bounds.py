@@ -89,7 +89,9 @@ def test_whoever_is_sound_is_accused_with_probability_0_1_percent_at_most(
     def accused(absent: int, present: int) -> bool:
         here, away = (np.arange(judging) < count for count in (present, absent))
         first = np.arange(choosing) < choosing - 1, np.arange(choosing) < 1
-        made = [np.concatenate(one).astype(float) for one in zip(first, (here, away), strict=True)]
+        made = [
+            np.concatenate(parts).astype(float) for parts in zip(first, (here, away), strict=True)
+        ]
         found = lower_bound(made[0], made[1], delta, CERTAIN)
         assert (found.judged, found.direction) == (judging, "remove")
         return found.epsilon > truth
@@ -171,7 +173,7 @@ def test_proportions_are_bounded_as_scipy_bounds_them() -> None:
 
 def test_at_one_threshold_the_bound_is_that_of_jax_privacy() -> None:
     present, absent = (draw(np.random.default_rng(7), 2000) for draw in randomised_response(1.0))
-    judged = [one[choosing_runs(2000) :] for one in (present, absent)]
+    judged = [scores[choosing_runs(2000) :] for scores in (present, absent)]
     theirs = auditing.CanaryScoreAuditor(*judged).epsilon_clopper_pearson(
         0.05, 0.01, one_sided=False, threshold_strategy=auditing.Explicit(0.5)
     )

@@ -55,16 +55,16 @@ def _attacks(log: Demonstrations) -> list[Attack]:
 def test_whoever_is_learned_by_heart_is_found_and_with_privacy_nearly_nobody(
     attacks: list[Attack],
 ) -> None:
-    found = {(one.method, one.name): one.true_positives(0.02)[0] for one in attacks}
+    found = {(attack.method, attack.name): attack.true_positives(0.02)[0] for attack in attacks}
     assert found["non-private", "likelihood of its actions, against shadows"] > 0.8
     assert max(share for (method, _), share in found.items() if method == "dp-sgd") < 0.3
 
 
 def test_every_attack_scores_everybody_once_in_every_game(attacks: list[Attack]) -> None:
-    for one in attacks:
-        if "shadows" not in one.name:
-            assert len(one.members) == len(one.others) == 8 * EXPERTS // 2
-    assert {one.method for one in attacks} == {"dp-sgd", "non-private"}
+    for attack in attacks:
+        if "shadows" not in attack.name:
+            assert len(attack.members) == len(attack.others) == 8 * EXPERTS // 2
+    assert {attack.method for attack in attacks} == {"dp-sgd", "non-private"}
 
 
 def test_rates_are_counted_above_what_others_reach() -> None:

@@ -72,14 +72,14 @@ def test_with_sampling_they_are_likelihood_ratios() -> None:
 def test_training_is_not_accused_and_the_bound_comes_close(case: Case) -> None:
     """Wrongly it would be with probability 0.1% for each finding, but for the fixed seed."""
     findings = judged(case, scores(case, True), scores(case, False))
-    assert all(one.claimed == case.claimed for one in findings)
-    assert not any(one.refuted for one in findings)
-    iterates, actions, *_ = (one.bound.epsilon for one in findings)
+    assert all(finding.claimed == case.claimed for finding in findings)
+    assert not any(finding.refuted for finding in findings)
+    iterates, actions, *_ = (finding.bound.epsilon for finding in findings)
     assert 0.65 * case.claimed < iterates < case.claimed
     assert 0.15 * case.claimed < actions < iterates
-    gaussian = [one.bound.epsilon for one in findings if one.note == GAUSSIAN]
+    gaussian = [finding.bound.epsilon for finding in findings if finding.note == GAUSSIAN]
     assert len(gaussian) == (case.private.sampling_rate == 1)
-    assert all(0.9 * case.claimed < one < case.claimed for one in gaussian)
+    assert all(0.9 * case.claimed < epsilon < case.claimed for epsilon in gaussian)
 
 
 @pytest.mark.parametrize("case", [STEADY, NETWORKS, WIDE], ids=["steady", "networks", "wide"])

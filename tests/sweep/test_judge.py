@@ -81,7 +81,7 @@ def test_another_release_judges_trials_and_is_remembered_by_the_folder(tmp_path:
     def work(inputs: Inputs, program: Program) -> Found:
         judges.append(inputs.judged_on)
         found = untrained(inputs, program)
-        judged = tuple(TrialResult(one.number, one.scores) for one in found.judged)
+        judged = tuple(TrialResult(result.number, result.scores) for result in found.judged)
         return replace(found, judged=judged)
 
     released = prefixes()

@@ -20,7 +20,9 @@ def test_the_labels_of_a_log_axis_do_not_touch(values: tuple[float, ...]) -> Non
     figure.draw_without_rendering()
     low, high = panel.get_xlim()
     labels = [*panel.get_xticklabels(), *panel.get_xticklabels(minor=True)]
-    shown = [one for one in labels if one.get_text() and low <= one.get_position()[0] <= high]
-    boxes = sorted((box.x0, box.x1) for box in (one.get_window_extent() for one in shown))
+    shown = [
+        label for label in labels if label.get_text() and low <= label.get_position()[0] <= high
+    ]
+    boxes = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in shown))
     assert len(boxes) >= 2
     assert all(after[0] > before[1] for before, after in pairwise(boxes))

@@ -38,12 +38,12 @@ def test_draws_lie_in_their_ranges_and_are_the_same_for_one_seed() -> None:
     )
     every = search.all()
     assert every == search.all() != replace(search, seed=4).all()
-    rates = [float(one["learning_rate"]) for one in every]
+    rates = [float(trial["learning_rate"]) for trial in every]
     assert all(1e-4 <= rate <= 1e-1 for rate in rates)
     # Half of them below the geometric middle: 400 fair coins, 5 deviations (1e-6 by chance).
     assert abs(sum(rate < math.sqrt(1e-5) for rate in rates) - 200) < 50
-    assert {one["batch_size"] for one in every} == set(range(8, 33))
-    assert {one["optimiser"] for one in every} == {"sgd", "adam"}
+    assert {trial["batch_size"] for trial in every} == set(range(8, 33))
+    assert {trial["optimiser"] for trial in every} == {"sgd", "adam"}
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_with_a_release_it_costs_less_than_both_added_up(release: ReleaseEvent) 
     event = SelectionEvent(sampling_rate=0.1, noise_multiplier=6.0, steps=300, mean_trials=5)
     together = total_epsilon([release, event], DELTA)
     assert math.isfinite(together)
-    assert max(total_epsilon([one], DELTA) for one in (release, event)) < together
+    assert max(total_epsilon([alone], DELTA) for alone in (release, event)) < together
 
 
 def test_an_event_is_the_same_after_a_journey_through_json() -> None:
