@@ -13,7 +13,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import checkpoint
 from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
-from quorum_rl.experts.storage import write_tensors
+from quorum_rl.tensors import write_tensors
 
 
 def standing_tensors(recipe: PpoRecipe) -> dict[str, Any]:

@@ -349,7 +349,7 @@ def test_a_save_that_fails_leaves_the_old_file_alone(
 
     path = tmp_path / "experts.safetensors"
     path.write_bytes(saved.read_bytes())
-    monkeypatch.setattr("quorum_rl.experts.storage.save_file", full)
+    monkeypatch.setattr("quorum_rl.tensors.save_file", full)
     with pytest.raises(QuorumError, match="No space left"):
         save_population(population, path)
     assert path.read_bytes() == saved.read_bytes()

@@ -16,11 +16,11 @@ from fits import LONG, SETTINGS, Crowd, fitted, named, same_weights, weights
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.storage import map_tensors
 from quorum_rl.pipeline import FitSettings, Fitted, steps
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
+from quorum_rl.tensors import map_tensors
 from quorum_rl.training import coming
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"

@@ -170,7 +170,10 @@ def test_a_description_that_makes_no_sense_is_refused(
     ("tensors", "complaint"),
     [
         ({"values.0.bias": np.zeros(2, np.float32)}, r"a bias \(2,\) where \(2, 3\) is announced"),
-        ({"values.0.bias": np.zeros(3)}, "tensor 'values.0.bias' is of type F64 and not F32"),
+        (
+            {"values.0.bias": np.zeros(3)},
+            "tensor 'values.0.bias' is of type float64 and not float32",
+        ),
         ({"more": np.zeros(3, np.float32)}, "it holds 7 tensors where 6 are announced"),
         (
             {"values.0.bias": np.full(3, np.nan, np.float32)},

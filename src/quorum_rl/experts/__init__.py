@@ -48,10 +48,7 @@ if TYPE_CHECKING:
     )
     from quorum_rl.experts.storage import (
         load_population as load_population,
-        map_tensors as map_tensors,
-        numbered_leaves as numbered_leaves,
         save_population as save_population,
-        write_tensors as write_tensors,
     )
 else:
     __all__, __getattr__ = load_when_used(
@@ -67,6 +64,6 @@ else:
             "ppo.presets": "Preset agents_per_wave preset",
             "ppo.training": "PopulationProgress Judged Stopped WaveState train_population",
             "smoothing": "RULES SmoothedExperts mixed_with_uniform smoothed smoothed_by",
-            "storage": "load_population map_tensors numbered_leaves save_population write_tensors",
+            "storage": "load_population save_population",
         },
     )

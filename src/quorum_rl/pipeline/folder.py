@@ -18,9 +18,9 @@ import numpy as np
 
 from quorum_rl.budget import Entropy, Ledger, jax_key_data
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.files import replacing, write_json
 from quorum_rl.logs import Episodes
+from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.training import TrainState
 
 KEY: Final = "quorum_rl.training"
@@ -157,9 +157,8 @@ class RunFolder:
 
     def save(self, standing: TrainState) -> None:
         """Keep where training stands, in place of where it stood."""
-        write_tensors(
-            numbered_leaves(standing), self.private / "standing.safetensors", {KEY: "standing"}
-        )
+        tensors = numbered_leaves(jax.tree.leaves(standing))
+        write_tensors(tensors, self.private / "standing.safetensors", {KEY: "standing"})
 
     def resumed(self, fresh: TrainState) -> TrainState:
         """Where training stood when it was interrupted, or `fresh`.

@@ -1,6 +1,6 @@
 """A policy on disk: safetensors, with a JSON description in the header.
 
-Any safetensors reader opens these files. The description carries a checksum of itself and of the
+The description carries a checksum of itself and of the
 weights, because a flipped bit in a weight would else be another policy.
 """
 
@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing, require_file
 from quorum_rl.policy.networks import Floats, Layer, Network
+from quorum_rl.tensors import map_tensors, refusing_damage, write_tensors
 
 FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"
@@ -43,11 +42,7 @@ def write_policy(
     }
     said = {"format": FORMAT, "activation": ACTIVATION, **description}
     said["sha256"] = checksum(said, tensors)
-    with replacing(Path(path)) as temporary:
-        try:
-            save_file(tensors, str(temporary), metadata={HEADER_KEY: json.dumps(said)})
-        except SafetensorError as error:
-            raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
+    write_tensors(tensors, path, {HEADER_KEY: json.dumps(said)})
 
 
 def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
@@ -56,29 +51,19 @@ def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
     Raises:
         QuorumError: if the file is not there, holds no policy, is damaged or of a newer format.
     """
-    require_file(path, "policy")
-    try:
-        with safe_open(str(path), "numpy") as file:
-            text = (file.metadata() or {}).get(HEADER_KEY)
-            if text is None:
-                raise QuorumError(
-                    f"policy {str(path)!r}: the file holds no policy: give the policy.safetensors "
-                    "of a finished run."
-                )
-            said = _description(path, text)
-            tensors = {name: _tensor(file, name) for name in file.keys()}  # noqa: SIM118 - no dict
+    complaint = f"policy {str(path)!r} is damaged or not one that Quorum wrote"
+    mapped, metadata = map_tensors(path, "policy", complaint, "get it anew")
+    if HEADER_KEY not in metadata:
+        raise QuorumError(
+            f"policy {str(path)!r}: the file holds no policy: give the policy.safetensors of a "
+            "finished run."
+        )
+    with refusing_damage(complaint, fix="get it anew"):
+        said = _description(path, metadata[HEADER_KEY])
+        tensors = {name: _tensor(name, tensor) for name, tensor in mapped.items()}
         networks = _networks(said, tensors)
         if said["sha256"] != checksum(said, tensors):
             raise ValueError("its checksum is that of another policy")
-    except (
-        SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
-    ) as error:  # fmt: skip
-        if isinstance(error, QuorumError):
-            raise
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise QuorumError(
-            f"policy {str(path)!r} is damaged or not one that Quorum wrote ({reason}): get it anew."
-        ) from error
     return networks, said
 
 
@@ -99,12 +84,11 @@ def _description(path: str | Path, text: str) -> dict[str, Any]:
     return said
 
 
-def _tensor(file: Any, name: str) -> Floats:
-    dtype = file.get_slice(name).get_dtype()
-    if dtype != "F32":
-        raise ValueError(f"tensor {reprlib.repr(name)} is of type {dtype} and not F32")
-    tensor: Floats = file.get_tensor(name)
-    return tensor
+def _tensor(name: str, mapped: npt.NDArray[Any]) -> Floats:
+    """A tensor in memory: the file may go away."""
+    if mapped.dtype != np.float32:
+        raise ValueError(f"tensor {reprlib.repr(name)} is of type {mapped.dtype} and not float32")
+    return np.array(mapped)
 
 
 def _networks(said: dict[str, Any], tensors: Tensors) -> dict[str, Network]:

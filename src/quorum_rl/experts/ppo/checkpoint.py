@@ -12,7 +12,7 @@ from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo.agent import Agent, PpoRecipe
 from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
-from quorum_rl.experts.storage import (
+from quorum_rl.tensors import (
     Tensors,
     map_tensors,
     numbered_leaves,
@@ -28,8 +28,8 @@ START_ANEW: Final = "delete it to start anew"
 
 def save_standing(standing: WaveState, path: Path, configuration: dict[str, Any]) -> None:
     """Write a standing, with the configuration it belongs to."""
-    judged = numbered_leaves(standing.judged, "judged.")
-    tensors = judged | numbered_leaves(standing.agents, "agents.")
+    judged, agents = jax.tree.leaves(standing.judged), jax.tree.leaves(standing.agents)
+    tensors = numbered_leaves(judged, "judged.") | numbered_leaves(agents, "agents.")
     about = {
         "iteration": standing.iteration,
         "under_way": standing.under_way,
