@@ -31,7 +31,7 @@ from quorum_rl.envs import AnyWorld  # noqa: E402
 from quorum_rl.evaluation.returns import evaluation_params, returns_of  # noqa: E402
 from quorum_rl.experts import LoggedExperts, Population, load_population  # noqa: E402
 from quorum_rl.experts.evaluation import default_returns  # noqa: E402
-from quorum_rl.experts.ppo.presets import PresetName  # noqa: E402
+from quorum_rl.experts.ppo.plan import PresetName  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
 from quorum_rl.learners.networks import Layer  # noqa: E402

@@ -45,8 +45,7 @@ from quorum_rl.envs.reference import (
 )
 from quorum_rl.envs.rollout import Policy
 from quorum_rl.envs.world import Array, Key
-from quorum_rl.experts.ppo.plan import Plan
-from quorum_rl.experts.ppo.presets import preset
+from quorum_rl.experts.ppo.plan import Plan, preset
 from quorum_rl.experts.ppo.training import train_population
 
 FOLDER: Final = Path(envs.__file__).parent / "reference_policies"

@@ -142,8 +142,7 @@ def size_of(sizes: Sizes, experts: int, **more: Any) -> Row:
 def train_experts(sizes: Sizes, notes: Notes) -> None:
     """Iterations of PPO, on the paper's recipe; the first of a shape compiles and is left out."""
     from quorum_rl.envs import get_world
-    from quorum_rl.experts.ppo.plan import Plan
-    from quorum_rl.experts.ppo.presets import preset
+    from quorum_rl.experts.ppo.plan import Plan, preset
     from quorum_rl.experts.ppo.training import (
         PopulationProgress,
         Stopped,

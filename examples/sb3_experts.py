@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.experts.black_box import CallableExperts
+from quorum_rl.experts import CallableExperts
 
 OBSERVATION_SIZE = 4  # CartPole
 ACTION_COUNT = 2

@@ -50,7 +50,7 @@ def check_numbers(paper: "Paper", world: "AnyWorld") -> None:
     Raises:
         QuorumError: naming the number.
     """
-    from quorum_rl.experts.ppo.presets import preset
+    from quorum_rl.experts.ppo.plan import preset
     from quorum_rl.logs import Declared
     from quorum_rl.pipeline import plan_fit
     from reproduction.columns import learner_of

@@ -8,9 +8,9 @@ import numpy as np
 
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts, Population, smoothed
+from quorum_rl.experts import LoggedExperts, Population
 from quorum_rl.experts.evaluation import default_returns
-from quorum_rl.experts.ppo.presets import PresetName, preset
+from quorum_rl.experts.ppo.plan import PresetName, preset
 from quorum_rl.logs import Demonstrations, collect
 from quorum_rl.logs.agreement import agreement_curve
 
@@ -82,7 +82,7 @@ def acted(
 ) -> tuple[Demonstrations, LoggedExperts]:
     """What the smoothed experts do in the default world."""
     return collect(
-        smoothed(population, floor),
+        population.smoothed(floor),
         world,
         trajectories=trajectories,
         minimum_experts=len(population) - 1,

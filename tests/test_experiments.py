@@ -11,7 +11,7 @@ from remembered_plans import remembered_plans
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population, smoothed
+from quorum_rl.experts import Population
 from quorum_rl.experts.networks import new_network
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
@@ -39,7 +39,7 @@ def compared(seeds: int, first_seed: int = 0, methods: list[Method] = METHODS) -
     population = Population(observation_size=4, action_count=2, network=everyone)
     world = get_world("CartPole")
     log, experts = collect(
-        smoothed(population, 0.1), world, trajectories=8, minimum_experts=EXPERTS - 1, seed=0
+        population.smoothed(0.1), world, trajectories=8, minimum_experts=EXPERTS - 1, seed=0
     )
     learner = get_learner("cql", hidden_sizes=())
     chosen: dict[str, Any] = {"delta": 1e-3, "episodes": 2}

@@ -15,7 +15,7 @@ from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population, save_population, smoothed
+from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
 from quorum_rl.learners import Bcq, Cql
 from quorum_rl.logs import Declared, collect, save_demonstrations
@@ -246,7 +246,7 @@ def test_a_log_of_another_world_is_named(
 ) -> None:
     home = tmp_path / "work" / "acrobot"
     in_a_folder(population, home)
-    log, _ = collect(smoothed(population, 0.1), get_world("CartPole"), trajectories=1, seed=0)
+    log, _ = collect(population.smoothed(0.1), get_world("CartPole"), trajectories=1, seed=0)
     save_demonstrations(log, home / "demonstrations.arrow")
     (tmp_path / "file").touch()
     for results, said in (
@@ -266,7 +266,7 @@ def test_a_log_of_other_experts_is_named(
 ) -> None:
     home = tmp_path / "work" / "cartpole"
     in_a_folder(replace(population, identity="others"), home)
-    log, _ = collect(smoothed(population, 0.1), get_world("CartPole"), trajectories=1, seed=0)
+    log, _ = collect(population.smoothed(0.1), get_world("CartPole"), trajectories=1, seed=0)
     save_demonstrations(log, home / "demonstrations.arrow")
     folders = ["--folder", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
     with pytest.raises(SystemExit) as stopped:

@@ -16,8 +16,7 @@ from quorum_rl.distributed import (
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo.agent import PpoRecipe
-from quorum_rl.experts.ppo.plan import Plan
-from quorum_rl.experts.ppo.presets import agents_per_wave
+from quorum_rl.experts.ppo.plan import Plan, agents_per_wave
 
 
 @pytest.mark.parametrize("name", [COUNT, NUMBER])

@@ -11,7 +11,7 @@ import pytest
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population, smoothed
+from quorum_rl.experts import Population
 from quorum_rl.experts.networks import new_network
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
@@ -33,7 +33,7 @@ def _study() -> Study:
     everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
     population = Population(observation_size=4, action_count=2, network=everyone)
     world = get_world("CartPole")
-    acting = smoothed(population, 0.1)
+    acting = population.smoothed(0.1)
     log, experts = collect(acting, world, trajectories=3, minimum_experts=EXPERTS - 1, seed=0)
     return Study(experts, log, world, 1e-3, range(2))
 

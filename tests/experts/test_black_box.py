@@ -13,8 +13,8 @@ import pytest
 from scipy.special import softmax
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.black_box import CallableExperts, Policy
 from quorum_rl.experts.checks import Probabilities, check_batch_independence
+from quorum_rl.experts.policies import CallableExperts, Policy
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sb3_experts.py"

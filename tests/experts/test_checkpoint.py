@@ -10,7 +10,7 @@ import pytest
 
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.ppo import checkpoint
+from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
 from quorum_rl.tensors import write_tensors
@@ -62,8 +62,8 @@ def test_a_damaged_standing_is_refused_with_the_reason(
     def loaded(tensors: dict[str, Any], about: Any) -> WaveState:
         kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         text = about if isinstance(about, str) else json.dumps(about)
-        write_tensors(kept, path, {checkpoint.KEY: text})
-        return checkpoint.load_standing(path, CartPole(), recipe, {"seed": 1})
+        write_tensors(kept, path, {training.KEY: text})
+        return training.load_standing(path, CartPole(), recipe, {"seed": 1})
 
     assert loaded(right, STANDING).under_way == 3
     with pytest.raises(QuorumError, match=rf"standing' is not .*{reason}.*: delete it to start"):

@@ -18,7 +18,7 @@ from quorum_rl.experts.checks import (
     checked_probabilities,
 )
 from quorum_rl.experts.expert_set import ExpertSet, LoggedExperts, UnloggedExperts
-from quorum_rl.experts.smoothing import mixed_with_uniform, smoothed
+from quorum_rl.experts.smoothing import smoothed_by
 
 ROWS = 5
 
@@ -84,7 +84,7 @@ def test_logged_experts_answer_as_the_set_that_generated_the_logs() -> None:
     assert isinstance(logged, ExpertSet)
     assert isinstance(experts, ExpertSet)
     assert (len(logged), logged.observation_size, logged.action_count) == (10, 2, 3)
-    assert LoggedExperts(smoothed(experts, 0.1)).p_min == 0.1
+    assert LoggedExperts(experts.smoothed(0.1)).p_min == 0.1
     np.testing.assert_array_equal(logged.probabilities(OBSERVATIONS), experts.table)
     np.testing.assert_array_equal(
         logged.probabilities_of(slice(2, 5), OBSERVATIONS), experts.table[2:5]
@@ -99,15 +99,15 @@ def test_logged_experts_answer_as_the_set_that_generated_the_logs() -> None:
 def test_smoothing_logged_experts_is_refused_with_the_reason() -> None:
     logged = LoggedExperts(spied(2))
     with pytest.raises(QuorumError, match="have generated logs already"):
-        smoothed(logged, 0.1)  # type: ignore[arg-type]
+        smoothed_by("greedy", logged, 0.1)  # type: ignore[arg-type]
     with pytest.raises(QuorumError, match="smooth first and collect then"):
-        mixed_with_uniform(logged, 0.1)  # type: ignore[arg-type]
+        smoothed_by("uniform mixture", logged, 0.1)  # type: ignore[arg-type]
     with pytest.raises(QuorumError, match="have generated logs already"):
         logged.smoothed(0.1)  # type: ignore[attr-defined]
     with pytest.raises(QuorumError, match="have generated logs already"):
         logged.mixed_with_uniform(0.1)  # type: ignore[attr-defined]
     with pytest.raises(QuorumError, match="not a list"):
-        smoothed([], 0.1)  # type: ignore[arg-type]
+        smoothed_by("greedy", [], 0.1)  # type: ignore[arg-type]
 
 
 def test_logs_cannot_be_generated_by_experts_that_are_logged_already() -> None:
@@ -121,12 +121,12 @@ def test_a_type_checker_refuses_to_smooth_logged_experts_and_allows_it_before(
     source = tmp_path / "snippet.py"
     source.write_text(
         "from quorum_rl.experts.expert_set import LoggedExperts, UnloggedExperts\n"
-        "from quorum_rl.experts.smoothing import mixed_with_uniform, smoothed\n"
+        "from quorum_rl.experts.smoothing import smoothed_by\n"
         "def late(logged: LoggedExperts, unlogged: UnloggedExperts) -> None:\n"
-        "    smoothed(logged, 0.1)\n"
-        "    mixed_with_uniform(logged, 0.1)\n"
+        "    smoothed_by('greedy', logged, 0.1)\n"
+        "    logged.mixed_with_uniform(0.1)\n"
         "    logged.smoothed(0.1)\n"
-        "    smoothed(unlogged.mixed_with_uniform(0.1), 0.1)\n"
+        "    smoothed_by('greedy', unlogged.mixed_with_uniform(0.1), 0.1)\n"
     )
     # Our own types are all it needs: reading those of JAX would take ten times as long.
     alone = ["--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from quorum_rl.experts.networks import apply_network, folded, in_precision, new_network
-from quorum_rl.experts.ppo.running import RunningMoments
+from quorum_rl.experts.ppo.agent import RunningMoments
 
 SIZES = (5, 16, 7, 3)
 

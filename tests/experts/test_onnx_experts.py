@@ -12,9 +12,8 @@ import pytest
 from scipy.special import softmax
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import onnx_experts
+from quorum_rl.experts import OnnxExperts, policies
 from quorum_rl.experts.checks import check_batch_independence
-from quorum_rl.experts.onnx_experts import OnnxExperts
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -141,13 +140,13 @@ def test_the_number_of_models_kept_open_is_bounded_and_the_answers_are_the_same(
     openings: int,
 ) -> None:
     opened: list[Path] = []
-    session = onnx_experts._session
+    session = policies._session
 
     def spy(file: Path) -> Any:
         opened.append(file)
         return session(file)
 
-    monkeypatch.setattr(onnx_experts, "_session", spy)
+    monkeypatch.setattr(policies, "_session", spy)
     experts = experts_in(folder, open_at_once=open_at_once)
     for _ in range(2):
         found = experts.probabilities(OBSERVATIONS)

@@ -10,7 +10,14 @@ import pytest
 
 from quorum_rl.distributed import placed
 from quorum_rl.envs.cartpole import CartPole
-from quorum_rl.experts.ppo.agent import Agent, Networks, PpoRecipe, Tuning, new_agent
+from quorum_rl.experts.ppo.agent import (
+    Agent,
+    Networks,
+    PpoRecipe,
+    RunningMoments,
+    Tuning,
+    new_agent,
+)
 from quorum_rl.experts.ppo.iteration import (
     Batch,
     Trace,
@@ -20,7 +27,6 @@ from quorum_rl.experts.ppo.iteration import (
     loss,
     roll_out,
 )
-from quorum_rl.experts.ppo.running import RunningMoments
 from quorum_rl.experts.ppo.training import _chunk, _new_agents
 
 WORLD = CartPole()

@@ -17,12 +17,13 @@ import pytest
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.agent import PpoRecipe
-from quorum_rl.experts.ppo.checkpoint import load_standing, save_standing
 from quorum_rl.experts.ppo.training import (
     Judged,
     PopulationProgress,
     Stopped,
     WaveState,
+    load_standing,
+    save_standing,
     train_population,
 )
 

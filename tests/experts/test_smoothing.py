@@ -1,5 +1,6 @@
 """Smoothing: the paper's rule and the mixture, as mathematics."""
 
+from itertools import product
 from typing import Any
 
 import jax
@@ -10,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.black_box import CallableExperts
+from quorum_rl.experts import CallableExperts
 from quorum_rl.experts.checks import Probabilities
 from quorum_rl.experts.expert_set import LoggedExperts
-from quorum_rl.experts.smoothing import RULES, mixed_with_uniform, near_greedy, smoothed
+from quorum_rl.experts.smoothing import RULES, near_greedy, smoothed_by
 
 PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]])
 
@@ -65,7 +66,7 @@ def test_smoothing_gives_distributions_whose_least_probability_is_exactly_the_fl
     case: tuple[Probabilities, float],
 ) -> None:
     table, p_min = case
-    made = smoothed(experts_with(table), p_min)
+    made = experts_with(table).smoothed(p_min)
     (found,) = made.probabilities(states_of(table))
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-15)
     assert (found.min(axis=1) == p_min).all()
@@ -78,7 +79,7 @@ def test_smoothing_preserves_the_likeliest_action_and_makes_it_the_only_likely_o
     case: tuple[Probabilities, float],
 ) -> None:
     table, p_min = case
-    (found,) = smoothed(experts_with(table), p_min).probabilities(states_of(table))
+    (found,) = experts_with(table).smoothed(p_min).probabilities(states_of(table))
     (original,) = experts_with(table).probabilities(states_of(table))
     if p_min < 0.99 / table.shape[1]:
         np.testing.assert_array_equal(found.argmax(axis=1), original.argmax(axis=1))
@@ -91,7 +92,7 @@ def test_mixing_reaches_the_floor_for_any_stochastic_policy_and_keeps_its_order(
     case: tuple[Probabilities, float],
 ) -> None:
     table, p_min = case
-    made = mixed_with_uniform(experts_with(table), p_min)
+    made = experts_with(table).mixed_with_uniform(p_min)
     (found,) = made.probabilities(states_of(table))
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-14)
     assert (found >= p_min).all()
@@ -117,9 +118,9 @@ def test_the_largest_floor_makes_both_rules_uniform(action_count: int) -> None:
 def test_a_floor_that_no_policy_can_have_is_refused(p_min: float) -> None:
     experts = experts_with(PROBABILITIES)
     with pytest.raises(QuorumError, match=r"p_min is .* 3 actions .* at most 1/3"):
-        smoothed(experts, p_min)
+        experts.smoothed(p_min)
     with pytest.raises(QuorumError, match=r"p_min is .* 3 actions .* at most 1/3"):
-        mixed_with_uniform(experts, p_min)
+        experts.mixed_with_uniform(p_min)
 
 
 def test_smoothing_leaves_the_original_experts_as_they_were() -> None:
@@ -151,10 +152,9 @@ def test_experts_are_smoothed_once_only() -> None:
         observation_size=1,
         action_count=2,
     )
-    for first in (smoothed, mixed_with_uniform):
-        for second in (smoothed, mixed_with_uniform):
-            with pytest.raises(QuorumError, match="smoothed already"):
-                second(first(experts, 0.1), 0.05)
+    for first, second in product(RULES, repeat=2):
+        with pytest.raises(QuorumError, match="smoothed already"):
+            smoothed_by(second, smoothed_by(first, experts, 0.1), 0.05)  # type: ignore[arg-type]
 
 
 def test_a_set_shows_nobody_in_its_repr() -> None:
@@ -162,5 +162,5 @@ def test_a_set_shows_nobody_in_its_repr() -> None:
         return np.full((len(observations), 2), 0.5)
 
     experts = CallableExperts([secret, secret], observation_size=1, action_count=2)
-    for shown in (experts, smoothed(experts, 0.1), LoggedExperts(experts)):
+    for shown in (experts, experts.smoothed(0.1), LoggedExperts(experts)):
         assert "secret" not in repr(shown)

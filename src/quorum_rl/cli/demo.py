@@ -110,7 +110,7 @@ class Demo:
     def _demonstrations(self) -> "tuple[Demonstrations, LoggedExperts]":
         """What the experts do, and how long they agree: no secret, as they are synthetic."""
         from quorum_rl.envs import get_world
-        from quorum_rl.experts import load_population, smoothed
+        from quorum_rl.experts import load_population
         from quorum_rl.logs import agreement_curve, collect, save_demonstrations
 
         console().print(
@@ -118,7 +118,7 @@ class Demo:
             f"probability of at least {FLOOR}"
         )
         demonstrations, experts = collect(
-            smoothed(load_population(self._expert_file), FLOOR),
+            load_population(self._expert_file).smoothed(FLOOR),
             get_world(WORLD),
             trajectories=TRAJECTORIES,
             minimum_experts=EXPERTS - 1,

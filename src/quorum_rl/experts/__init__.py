@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.experts.black_box import CallableExperts as CallableExperts
     from quorum_rl.experts.checks import (
         Probabilities as Probabilities,
         check_batch_independence as check_batch_independence,
@@ -18,16 +17,13 @@ if TYPE_CHECKING:
         LoggedExperts as LoggedExperts,
         UnloggedExperts as UnloggedExperts,
     )
-    from quorum_rl.experts.onnx_experts import (
+    from quorum_rl.experts.policies import (
+        CallableExperts as CallableExperts,
         OnnxExperts as OnnxExperts,
         files_named as files_named,
     )
     from quorum_rl.experts.population import Population as Population
-    from quorum_rl.experts.ppo.checkpoint import (
-        load_standing as load_standing,
-        save_standing as save_standing,
-    )
-    from quorum_rl.experts.ppo.presets import (
+    from quorum_rl.experts.ppo.plan import (
         Preset as Preset,
         agents_per_wave as agents_per_wave,
         preset as preset,
@@ -37,13 +33,13 @@ if TYPE_CHECKING:
         PopulationProgress as PopulationProgress,
         Stopped as Stopped,
         WaveState as WaveState,
+        load_standing as load_standing,
+        save_standing as save_standing,
         train_population as train_population,
     )
     from quorum_rl.experts.smoothing import (
         RULES as RULES,
         SmoothedExperts as SmoothedExperts,
-        mixed_with_uniform as mixed_with_uniform,
-        smoothed as smoothed,
         smoothed_by as smoothed_by,
     )
     from quorum_rl.experts.storage import (
@@ -54,16 +50,15 @@ else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "black_box": "CallableExperts",
             "checks": "Probabilities check_batch_independence check_floor checked_observations",
             "evaluation": "default_returns",
             "expert_set": "ExpertSet LoggedExperts UnloggedExperts",
-            "onnx_experts": "OnnxExperts files_named",
+            "policies": "CallableExperts OnnxExperts files_named",
             "population": "Population",
-            "ppo.checkpoint": "load_standing save_standing",
-            "ppo.presets": "Preset agents_per_wave preset",
-            "ppo.training": "PopulationProgress Judged Stopped WaveState train_population",
-            "smoothing": "RULES SmoothedExperts mixed_with_uniform smoothed smoothed_by",
+            "ppo.plan": "Preset agents_per_wave preset",
+            "ppo.training": "PopulationProgress Judged Stopped WaveState load_standing "
+            "save_standing train_population",
+            "smoothing": "RULES SmoothedExperts smoothed_by",
             "storage": "load_population save_population",
         },
     )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, start
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import at_least, require
 from quorum_rl.experts.checks import checked_floor
 from quorum_rl.experts.networks import Array, Network, apply_network
 from quorum_rl.experts.population import Population
@@ -37,14 +37,12 @@ def population_returns(
     experts = len(network[0].bias)
     if p_min != 0:
         checked_floor(p_min, network[-1].bias.shape[-1])
-    if episodes < 1:
-        raise QuorumError(f"episodes is {episodes}: give at least 1.")
+    require("episodes", episodes, at_least(1))
     steps = int(np.max(params.time_limit))
     if numbers is None:
         numbers = np.arange(experts, dtype=np.int32)
     every = placed(padded((network, params, numbers), experts))
-    key = jax.random.key(seed)
-    found = _compiled(world, episodes, steps, p_min)(*every, key)
+    found = _compiled(world, episodes, steps, p_min)(*every, jax.random.key(seed))
     return np.asarray(found)[:experts]
 
 
@@ -63,8 +61,8 @@ def default_returns(
 @lru_cache(maxsize=16)
 def _compiled(world: AnyWorld, episodes: int, steps: int, p_min: float) -> Any:
     def every(network: Network, params: Any, number: Array, key: Array) -> Array:
-        one = partial(_returns, world, episodes, steps, p_min, key)
-        return jax.vmap(one)(network, params, number)
+        returns_of = partial(_returns, world, episodes, steps, p_min, key)
+        return jax.vmap(returns_of)(network, params, number)
 
     return over_experts(every, shared=1)
 

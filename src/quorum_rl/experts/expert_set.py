@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, run
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts.checks import Probabilities, checked_floor, checked_observations
 
 EXPERTS_PER_CHUNK: Final = 256
@@ -90,43 +90,27 @@ class ExpertSet(Protocol):
         ...
 
 
-def chunked_probabilities(
-    experts: ExpertSet, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
-) -> Iterator[tuple[slice, Probabilities]]:
-    """Each slice of at most `experts_per_chunk` experts, with its probabilities.
+class _Queries:
+    """Queries of all experts, made of queries of some of them."""
 
-    Shapes: each array is `(experts in the slice, rows, action_count)`.
+    def probabilities(self: ExpertSet, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        gathered = np.empty((len(self), len(states), self.action_count))
+        for chunk, found in self.probabilities_in_chunks(states):
+            gathered[chunk] = found
+        return gathered
 
-    Raises:
-        QuorumError: if `experts_per_chunk` is below 1.
-    """
-    if experts_per_chunk < 1:
-        raise QuorumError(f"experts_per_chunk is {experts_per_chunk}: give at least 1.")
-    return _chunks(experts, observations, experts_per_chunk)
-
-
-def _chunks(
-    experts: ExpertSet, observations: npt.ArrayLike, experts_per_chunk: int
-) -> Iterator[tuple[slice, Probabilities]]:
-    for start in range(0, len(experts), experts_per_chunk):
-        chunk = slice(start, min(start + experts_per_chunk, len(experts)))
-        yield chunk, experts.probabilities_of(chunk, observations)
-
-
-def all_probabilities(experts: ExpertSet, observations: npt.ArrayLike) -> Probabilities:
-    """What every expert does, gathered from chunks.
-
-    Shapes: `(rows, observation_size)` to `(len(experts), rows, action_count)`.
-    """
-    states = checked_observations(observations, experts.observation_size)
-    gathered = np.empty((len(experts), len(states), experts.action_count))
-    for chunk, found in chunked_probabilities(experts, states):
-        gathered[chunk] = found
-    return gathered
+    def probabilities_in_chunks(
+        self: ExpertSet, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
+    ) -> Iterator[tuple[slice, Probabilities]]:
+        require("experts_per_chunk", experts_per_chunk, at_least(1))
+        firsts = range(0, len(self), experts_per_chunk)
+        chunks = (slice(first, min(first + experts_per_chunk, len(self))) for first in firsts)
+        return ((chunk, self.probabilities_of(chunk, observations)) for chunk in chunks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class UnloggedExperts(ABC):
+class UnloggedExperts(_Queries, ABC):
     """Experts that have not acted yet: the base of every set that a user makes.
 
     A subclass gives `__len__` and `probabilities_of`, and passes what its policies answer through
@@ -143,10 +127,8 @@ class UnloggedExperts(ABC):
     identity: str = field(default_factory=partial(secrets.token_hex, 16), repr=False)
 
     def __post_init__(self) -> None:
-        if self.observation_size < 1:
-            raise QuorumError(f"observation_size is {self.observation_size}: give at least 1.")
-        if self.action_count < 2:
-            raise QuorumError(f"action_count is {self.action_count}: give at least 2.")
+        require("observation_size", self.observation_size, at_least(1))
+        require("action_count", self.action_count, at_least(2))
         if self.p_min != 0:
             checked_floor(self.p_min, self.action_count)
 
@@ -156,14 +138,6 @@ class UnloggedExperts(ABC):
     @abstractmethod
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         """What some of the experts do, evaluated at once; see `ExpertSet`."""
-
-    def probabilities(self, observations: npt.ArrayLike) -> Probabilities:
-        return all_probabilities(self, observations)
-
-    def probabilities_in_chunks(
-        self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
-    ) -> Iterator[tuple[slice, Probabilities]]:
-        return chunked_probabilities(self, observations, experts_per_chunk)
 
     def taken_probabilities(
         self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
@@ -201,20 +175,26 @@ class UnloggedExperts(ABC):
         )
 
     def smoothed(self, p_min: float) -> "UnloggedExperts":
-        """Near-greedy versions of these experts; see `smoothing.smoothed`."""
-        from quorum_rl.experts.smoothing import smoothed  # it builds on this class
+        """Experts that nearly always take their likeliest action (of equals, the first).
 
-        return smoothed(self, p_min)
+        It has probability 1 − (|A|−1)·p_min, every other p_min, as in the paper.
+
+        Raises:
+            QuorumError: if `p_min` is outside (0, 1/|A|], or the experts are smoothed already.
+        """
+        from quorum_rl.experts.smoothing import smoothed_by  # it builds on this class
+
+        return smoothed_by("greedy", self, p_min)
 
     def mixed_with_uniform(self, p_min: float) -> "UnloggedExperts":
-        """Softened versions of these experts; see `smoothing.mixed_with_uniform`."""
-        from quorum_rl.experts.smoothing import mixed_with_uniform  # it builds on this class
+        """Experts that keep their own randomness: (1 − |A|·p_min)·π + p_min; as `smoothed`."""
+        from quorum_rl.experts.smoothing import smoothed_by  # it builds on this class
 
-        return mixed_with_uniform(self, p_min)
+        return smoothed_by("uniform mixture", self, p_min)
 
 
 @dataclass(frozen=True, eq=False)
-class LoggedExperts:
+class LoggedExperts(_Queries):
     """Experts that generated logs: they answer queries, and can no longer be changed.
 
     Collecting returns one. Making one by hand, for logs that already exist, is a promise that
@@ -255,14 +235,6 @@ class LoggedExperts:
 
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         return self.generated_by.probabilities_of(experts, observations)
-
-    def probabilities(self, observations: npt.ArrayLike) -> Probabilities:
-        return self.generated_by.probabilities(observations)
-
-    def probabilities_in_chunks(
-        self, observations: npt.ArrayLike, experts_per_chunk: int = EXPERTS_PER_CHUNK
-    ) -> Iterator[tuple[slice, Probabilities]]:
-        return self.generated_by.probabilities_in_chunks(observations, experts_per_chunk)
 
     def taken_probabilities(
         self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike

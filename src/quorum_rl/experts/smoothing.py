@@ -45,13 +45,8 @@ def uniform_mixture(probabilities: ArrayT, p_min: float) -> ArrayT:
 
     Shapes: `(..., actions)`. Works on NumPy and JAX arrays, and under `jit`.
     """
-    made: ArrayT = _mixed(probabilities, probabilities.shape[-1], p_min)
+    made: ArrayT = (1 - probabilities.shape[-1] * p_min) * probabilities + p_min
     return made
-
-
-def _mixed(probabilities: Any, action_count: int, p_min: float) -> Any:
-    """`uniform_mixture`, for arrays that need not hold all actions."""
-    return (1 - action_count * p_min) * probabilities + p_min
 
 
 RULES: Final = {"greedy": near_greedy, "uniform mixture": uniform_mixture}
@@ -81,8 +76,7 @@ class SmoothedExperts(UnloggedExperts):
             as_likely = greedy == np.asarray(actions).astype(greedy.dtype)
             return np.where(as_likely, likeliest, self.p_min)
         taken = self.original.taken_probabilities(experts, observations, actions)
-        made: npt.NDArray[np.float64] = _mixed(taken, self.action_count, self.p_min)
-        return made
+        return (1 - self.action_count * self.p_min) * taken + self.p_min
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)
@@ -92,31 +86,12 @@ class SmoothedExperts(UnloggedExperts):
         return lambda observations: RULES[self.rule](original(observations), self.p_min)
 
 
-def smoothed(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
-    """Experts that nearly always take their likeliest action, as in the paper.
-
-    The greedy action (of equals, the first) has probability 1 − (|A|−1)·p_min, every other p_min.
+def smoothed_by(rule: Rule, experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
+    """Experts smoothed by the rule of that name: once, as logs name one rule and one floor.
 
     Raises:
         QuorumError: if `p_min` is outside (0, 1/|A|], or the experts have generated logs already or
             are smoothed already.
-    """
-    return smoothed_by("greedy", experts, p_min)
-
-
-def mixed_with_uniform(experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
-    """Experts that keep their own randomness: (1 − |A|·p_min)·π + p_min.
-
-    Raises:
-        QuorumError: as `smoothed`.
-    """
-    return smoothed_by("uniform mixture", experts, p_min)
-
-
-def smoothed_by(rule: Rule, experts: UnloggedExperts, p_min: float) -> SmoothedExperts:
-    """Experts smoothed by the rule of that name; raises as `smoothed`.
-
-    Once only: logs name one rule and one floor, and must say all there is to say.
     """
     if not isinstance(experts, UnloggedExperts):
         raise too_late_to_smooth(experts)

@@ -61,13 +61,13 @@ def population_iteration(
     All agents shuffle their own data in the same order: one sort instead of thousands.
     """
 
-    def one(agent: Agent, tuning: Tuning) -> tuple[Agent, Earned]:
+    def iterate(agent: Agent, tuning: Tuning) -> tuple[Agent, Earned]:
         agent_key = jax.random.fold_in(jax.random.fold_in(key, tuning.number), agent.iteration)
         agent, trace, earned = roll_out(world, recipe, agent, tuning, agent_key)
         agent, batch = estimate_advantages(recipe, agent, trace)
         return improve(recipe, agent, tuning, batch, shuffle_key, total_iterations), earned
 
-    return jax.vmap(one)(agents, tunings)
+    return jax.vmap(iterate)(agents, tunings)
 
 
 def roll_out(

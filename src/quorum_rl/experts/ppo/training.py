@@ -4,12 +4,18 @@ A wave is as many agents as fit the devices at once; between two chunks the host
 and stop. What an agent becomes depends on the seed and its number alone, not on waves, chunks or
 interruptions; up to rounding, where another number of agents per device changes how sums are made.
 Of several processes each trains its share, and in the end all have all.
+
+A standing says where training stands. It is kept on disk, so that an interrupted training goes on
+as if nothing had happened.
 """
 
+import json
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +24,23 @@ import numpy.typing as npt
 
 from quorum_rl.distributed import joined, over_experts, own_share, padded, placed
 from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts.evaluation import population_returns
 from quorum_rl.experts.networks import Array, Network, folded
 from quorum_rl.experts.ppo.agent import Agent, PpoRecipe, Tuning, new_agent
 from quorum_rl.experts.ppo.iteration import Earned, population_iteration
 from quorum_rl.experts.ppo.plan import Plan, chosen_agents, tunings
+from quorum_rl.tensors import (
+    Tensors,
+    map_tensors,
+    numbered_leaves,
+    parsed_object,
+    refusing_damage,
+    whole_number,
+    write_tensors,
+)
+
+KEY: Final = "quorum_rl.standing"
 
 
 @dataclass(frozen=True)
@@ -143,8 +161,8 @@ def _going_on(agents: Agent, count: int) -> Agent:
 
 def shape_of_agents(world: AnyWorld, recipe: PpoRecipe, count: int) -> Agent:
     """The shapes and types of `count` agents, without making them."""
-    one = jax.tree.map(lambda leaf: leaf[:1], tunings(world, Plan(1, 1, 1, 1), recipe))
-    wave = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
+    first = tunings(world, Plan(1, 1, 1, 1), recipe)
+    wave = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], count, axis=0), first)
     made: Agent = jax.eval_shape(
         lambda tuning: jax.vmap(partial(new_agent, world, recipe, jax.random.key(0)))(tuning), wave
     )
@@ -155,8 +173,8 @@ def _judge(
     world: AnyWorld, plan: Plan, seed: int, wave: Tuning, agents: Agent, before: Judged | None
 ) -> Judged:
     """The wave's policies and their returns, after those of the waves before."""
-    policies = _folding()(agents)
-    network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(wave.number)], policies)
+    count = len(wave.number)
+    network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], _folding()(agents))
     returns = population_returns(
         world,
         network,
@@ -173,15 +191,15 @@ def _judge(
     return joined
 
 
-def _policies(agents: Agent) -> Network:
-    """Actors with the normalisation of observations folded in: an expert is self-contained."""
-    with jax.default_matmul_precision("highest"):
-        return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
-
-
 @lru_cache(maxsize=1)
 def _folding() -> Any:
-    return over_experts(_policies)
+    """Actors with the normalisation of observations folded in: an expert is self-contained."""
+
+    def policies(agents: Agent) -> Network:
+        with jax.default_matmul_precision("highest"):
+            return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
+
+    return over_experts(policies)
 
 
 @lru_cache(maxsize=4)
@@ -199,7 +217,7 @@ def _chunk(world: AnyWorld, recipe: PpoRecipe) -> Any:
     def run(
         agents: Agent, wave: Tuning, key: Array, first: Array, last: Array, total: Array
     ) -> tuple[Agent, Earned]:
-        def one(iteration: Array, carry: tuple[Agent, Earned]) -> tuple[Agent, Earned]:
+        def iterate(iteration: Array, carry: tuple[Agent, Earned]) -> tuple[Agent, Earned]:
             agents, before = carry
             shuffle_key = jax.random.fold_in(jax.random.fold_in(key, 2), iteration)
             agents, earned = population_iteration(
@@ -208,7 +226,86 @@ def _chunk(world: AnyWorld, recipe: PpoRecipe) -> Any:
             return agents, jax.tree.map(jnp.add, before, earned)
 
         nothing = Earned(jnp.zeros_like(wave.learning_rate), jnp.zeros_like(wave.number))
-        made: tuple[Agent, Earned] = jax.lax.fori_loop(first, last, one, (agents, nothing))
+        made: tuple[Agent, Earned] = jax.lax.fori_loop(first, last, iterate, (agents, nothing))
         return made
 
     return over_experts(run, shared=4, donate=True)
+
+
+# --- standings on disk ---
+
+
+def save_standing(standing: WaveState, path: Path, configuration: dict[str, Any]) -> None:
+    """Write a standing, with the configuration it belongs to."""
+    judged, agents = jax.tree.leaves(standing.judged), jax.tree.leaves(standing.agents)
+    tensors = numbered_leaves(judged, "judged.") | numbered_leaves(agents, "agents.")
+    about = {
+        "iteration": standing.iteration,
+        "under_way": standing.under_way,
+        "configuration": configuration,
+    }
+    write_tensors(tensors, path, {KEY: json.dumps(about)})
+
+
+def load_standing(
+    path: Path, world: AnyWorld, recipe: PpoRecipe, configuration: dict[str, Any]
+) -> WaveState:
+    """A standing that belongs to the same configuration.
+
+    Raises:
+        QuorumError: if it belongs to another configuration, naming what differs, or is
+            damaged or none.
+    """
+    tensors, metadata = map_tensors(path)
+    if KEY not in metadata:
+        raise QuorumError(f"{str(path)!r} holds no standing of a training: delete or move it.")
+    start_anew = "delete it to start anew"
+    complaint = f"{str(path)!r} is not a standing of this training that Quorum wrote"
+    with refusing_damage(complaint, fix=start_anew):
+        about = parsed_object(metadata[KEY], "its description")
+        before = about["configuration"]
+        if not isinstance(before, dict):
+            raise ValueError("its configuration is no JSON object")
+    configuration = json.loads(json.dumps(configuration))  # as it was written: tuples are lists
+    for name in sorted(before.keys() | configuration.keys()):
+        if before.get(name) != configuration.get(name):
+            raise QuorumError(
+                f"{str(path)!r} was begun with {name} = {before.get(name)}, not "
+                f"{configuration.get(name)}: go on with that, or delete the file to start anew."
+            )
+    agent = shape_of_agents(world, recipe, 1)
+    agent_judged = Judged(agent.networks.actor, np.zeros(1, np.float32))
+    with refusing_damage(complaint, fix=start_anew):
+        judged: Judged | None = _taken(tensors, "judged", agent_judged)
+        agents: Agent | None = _taken(tensors, "agents", agent)
+        if tensors:
+            raise ValueError(f"it holds {reprlib.repr(sorted(tensors))} besides")
+        iteration, under_way = whole_number(about, "iteration"), whole_number(about, "under_way")
+        most = len(agents.iteration) if agents else 0
+        if agents and not 1 <= under_way <= most:
+            raise ValueError(f"of its {most} agents {under_way} are under way")
+        if iteration and not agents:
+            raise ValueError(f"it stands at iteration {iteration} of no agents")
+    return WaveState(judged, agents, iteration, under_way)
+
+
+def _taken(tensors: Tensors, part: str, like: Any) -> Any:
+    """The tree whose leaves are the tensors of `part`, or None; they are taken out of `tensors`.
+
+    Raises:
+        KeyError, ValueError: unless they are stacks, equally high, of what `like` is a stack of.
+    """
+    if not any(name.startswith(f"{part}.") for name in tensors):
+        return None
+    wanted, structure = jax.tree.flatten(like)
+    leaves = [tensors.pop(f"{part}.{number}") for number in range(len(wanted))]
+    heights = {leaf.shape[:1] for leaf in leaves}
+    if len(heights) > 1 or heights & {(), (0,)}:
+        raise ValueError(f"its {part} are not equally many")
+    for number, (leaf, right) in enumerate(zip(leaves, wanted, strict=True)):
+        if leaf.shape[1:] != right.shape[1:] or leaf.dtype != right.dtype:
+            raise ValueError(
+                f"{part}.{number} is {leaf.dtype}{leaf.shape[1:]} for each, not "
+                f"{right.dtype}{right.shape[1:]}"
+            )
+    return jax.tree.unflatten(structure, leaves)

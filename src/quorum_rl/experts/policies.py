@@ -1,6 +1,7 @@
-"""Experts given as a folder of ONNX files, one per expert."""
+"""Experts whose policies somebody else wrote: Python functions, or ONNX files."""
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Required, TypedDict, Unpack
@@ -17,6 +18,86 @@ from quorum_rl.experts.checks import (
 )
 from quorum_rl.experts.expert_set import UnloggedExperts
 
+Answers = npt.NDArray[np.float64]  # (rows, action_count)
+Policy = Callable[[Observations], npt.ArrayLike]
+
+
+class _AskedInTurn(UnloggedExperts):
+    """Experts that are asked one after the other."""
+
+    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        numbers = range(len(self))[experts]
+        answers = np.empty((len(numbers), len(states), self.action_count))
+        for position, number in enumerate(numbers):
+            answers[position] = self._answer(number, states)
+        return checked_probabilities(
+            self._as_probabilities(answers),
+            numbers,
+            rows=len(states),
+            action_count=self.action_count,
+            names=self._names(numbers),
+        )
+
+    @abstractmethod
+    def _answer(self, expert: int, states: Observations) -> Answers: ...
+
+    def _as_probabilities(self, answers: Probabilities) -> Probabilities:
+        return answers
+
+    def _names(self, experts: range) -> Sequence[str] | None:
+        """What the experts are called in messages, besides their numbers."""
+        del experts
+        return None
+
+
+# --- Python functions ---
+
+
+@dataclass(frozen=True, eq=False)
+class CallableExperts(_AskedInTurn):
+    """One Python function per expert: observations in, probabilities (not logits) out.
+
+    A function must be deterministic and must not remember earlier calls. With `row_by_row`, the
+    default, it is called with one state at a time, so that an answer cannot depend on the batch.
+    Without, it is called once with all rows: faster, but then that independence is the
+    function's own property (see `check_batch_independence`).
+
+    Shapes: a policy maps `(rows, observation_size)`, float32, to `(rows, action_count)`.
+
+    Raises:
+        QuorumError: without policies; on a query, for answers that are not distributions, naming
+            the expert's index.
+    """
+
+    policies: Sequence[Policy] = field(repr=False)
+    row_by_row: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.policies:
+            raise QuorumError("there are no policies: give at least one callable.")
+
+    def __len__(self) -> int:
+        return len(self.policies)
+
+    def _answer(self, expert: int, states: Observations) -> Answers:
+        step = 1 if self.row_by_row else max(len(states), 1)
+        answers = np.empty((len(states), self.action_count))
+        for row in range(0, len(states), step):
+            asked = states[row : row + step]
+            answer = np.asarray(self.policies[expert](asked), dtype=np.float64)
+            if answer.shape != (len(asked), self.action_count):
+                raise QuorumError(
+                    f"expert {expert} answered {len(asked)} state(s) with shape {answer.shape}: it "
+                    f"must return probabilities of shape {(len(asked), self.action_count)}."
+                )
+            answers[row : row + step] = answer
+        return answers
+
+
+# --- ONNX files ---
+
 Output = Literal["probabilities", "logits"]
 FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
     "tensor(float)": np.float32,
@@ -24,27 +105,20 @@ FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
 }
 
 
-def by_name(file: Path) -> str:
-    """What files are ordered by: the expert's name, as a log of these experts is.
-
-    The whole file name would put "desk-1-b.onnx" before "desk-1.onnx", and logs the other way.
-    """
-    return file.stem
-
-
 def files_named(files: Sequence[Path], names: Sequence[str]) -> list[Path]:
     """Of these files those with the given names, in that order; all, by name, if there are none.
 
     For a log that names its experts: a file of somebody without a log, who did not take part, is
-    left out, and nobody is asked in the place of another.
+    left out, and nobody is asked in the place of another. Files are ordered by the expert's name,
+    as a log is: whole file names would put "desk-1-b.onnx" before "desk-1.onnx".
 
     Raises:
         QuorumError: if a name has no file, or two.
     """
-    ordered = sorted(files, key=by_name)
+    ordered = sorted(files, key=lambda file: file.stem)
     if not names:
         return ordered
-    found = {by_name(file): file for file in ordered}
+    found = {file.stem: file for file in ordered}
     if len(found) < len(ordered):
         raise QuorumError("two ONNX files have the same name but for their folder: rename one.")
     missing = [name for name in names if name not in found]
@@ -86,7 +160,7 @@ class OnnxOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
-class OnnxExperts(UnloggedExperts):
+class OnnxExperts(_AskedInTurn):
     """One ONNX file per expert, run by onnxruntime on one thread; make it with `from_folder`.
 
     The first `open_at_once` models stay open once they have been used; further ones are opened
@@ -140,8 +214,8 @@ class OnnxExperts(UnloggedExperts):
                 form, naming the file.
         """
         made = cls([Path(file) for file in files], **options)
-        for index in range(len(made)):
-            made._model(index)
+        for expert in range(len(made)):
+            made._model(expert)
         return made
 
     def __post_init__(self) -> None:
@@ -152,21 +226,14 @@ class OnnxExperts(UnloggedExperts):
     def __len__(self) -> int:
         return len(self.files)
 
-    def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
-        states = checked_observations(observations, self.observation_size)
-        indices = range(len(self))[experts]
-        answers = np.empty((len(indices), len(states), self.action_count))
-        for position, index in enumerate(indices):
-            answers[position] = self._answer(self._model(index), states)
-        return checked_probabilities(
-            _softmax(answers) if self.output == "logits" else answers,
-            indices,
-            rows=len(states),
-            action_count=self.action_count,
-            names=[self.files[index].name for index in indices],
-        )
+    def _as_probabilities(self, answers: Probabilities) -> Probabilities:
+        return _softmax(answers) if self.output == "logits" else answers
 
-    def _answer(self, model: Model, states: Observations) -> npt.NDArray[np.float64]:
+    def _names(self, experts: range) -> Sequence[str]:
+        return [self.files[number].name for number in experts]
+
+    def _answer(self, expert: int, states: Observations) -> Answers:
+        model = self._model(expert)
         step = 1 if self.row_by_row or model.one_row_only else max(len(states), 1)
         answers = np.empty((len(states), self.action_count))
         for row in range(0, len(states), step):
@@ -184,15 +251,15 @@ class OnnxExperts(UnloggedExperts):
             answers[row : row + step] = found
         return answers
 
-    def _model(self, index: int) -> Model:
-        if index in self._opened:
-            return self._opened[index]
+    def _model(self, expert: int) -> Model:
+        if expert in self._opened:
+            return self._opened[expert]
         model = _opened(
-            self.files[index], self.observation_size, self.action_count, self.output_name
+            self.files[expert], self.observation_size, self.action_count, self.output_name
         )
         # Whole sets are scanned in order, so keeping the first ones beats keeping the latest.
         if len(self._opened) < self.open_at_once:
-            self._opened[index] = model
+            self._opened[expert] = model
         return model
 
 
@@ -209,11 +276,11 @@ def _opened(file: Path, observation_size: int, action_count: int, output_name: s
         raise QuorumError(
             f"{file.name}: the input is a {inputs[0].type}: export it with a float or double input."
         )
-    chosen = [one for one in outputs if output_name in (None, one.name)]
+    chosen = [output for output in outputs if output_name in (None, output.name)]
     if len(chosen) != 1:
         raise QuorumError(
             f"{file.name}: choose with output_name one of the model's outputs "
-            f"{', '.join(one.name for one in outputs)}, not {output_name!r}."
+            f"{', '.join(output.name for output in outputs)}, not {output_name!r}."
         )
     batch = _checked_width(file, "input", inputs[0].shape, observation_size)
     _checked_width(file, "output", chosen[0].shape, action_count)
