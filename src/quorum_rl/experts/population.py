@@ -5,9 +5,9 @@ differently in another shape, so every query and every roll-out for the logs goe
 `PlacedNetworks`, which only ever multiplies blocks of one shape.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -56,7 +56,7 @@ class Population(UnloggedExperts):
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states), self.action_count))
-        return self._checked(self._chunk(experts).probabilities_in(states), numbers)
+        return self._checked(self._chunk(experts).in_common(states), numbers)
 
     def greedy_actions(
         self, experts: slice, observations: npt.ArrayLike
@@ -65,15 +65,14 @@ class Population(UnloggedExperts):
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states)), np.int16)
-        return self._chunk(experts).greedy_in(states)
+        return self._chunk(experts).in_common(states, greedy=True)
 
     def _chunk(self, experts: slice) -> "PlacedNetworks":
         """Some of the experts, on the devices; kept there if the devices have their own memory."""
-        first, last, step = experts.indices(len(self))
-        key = (first, last, step)
+        key = experts.indices(len(self))
         if key in self._kept:
             return self._kept[key]
-        made = PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
+        made = self._placed(experts)
         if jax.default_backend() != "cpu":
             self._kept[key] = made
         return made
@@ -83,23 +82,22 @@ class Population(UnloggedExperts):
         return {}
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
-        return self._checked(self._placed.probabilities(observations), range(len(self)))
-
-    def among(self, experts: slice) -> OwnPolicies:
-        networks = PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
-        numbers = range(len(self))[experts]
-        return lambda states: self._checked(networks.probabilities(states), numbers)
+        return self._everyone(observations)
 
     @cached_property
-    def _placed(self) -> "PlacedNetworks":
-        return PlacedNetworks(self.network)
+    def _everyone(self) -> OwnPolicies:
+        return self.among(slice(None))
+
+    def among(self, experts: slice) -> OwnPolicies:
+        networks, numbers = self._placed(experts), range(len(self))[experts]
+        return lambda states: self._checked(networks.in_own(states), numbers)
+
+    def _placed(self, experts: slice) -> "PlacedNetworks":
+        return PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
 
     def _checked(self, answers: npt.NDArray[np.float32], numbers: range) -> Probabilities:
         return checked_probabilities(
-            answers,
-            numbers,
-            rows=answers.shape[1],
-            action_count=self.action_count,
+            answers, numbers, rows=answers.shape[1], action_count=self.action_count
         )
 
 
@@ -110,7 +108,7 @@ class PlacedNetworks:
         self.experts = len(network[0].bias)
         self.network = placed(padded(network, self.experts, block().experts))
 
-    def probabilities(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def in_own(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What each expert does in states of its own.
 
         Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
@@ -121,25 +119,18 @@ class PlacedNetworks:
         found = _compiled("own states")(self.network, placed(filled))
         return np.asarray(found)[:experts, :rows]
 
-    def probabilities_in(self, states: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def in_common(self, states: npt.NDArray[np.float32], greedy: bool = False) -> npt.NDArray[Any]:
         """What each expert does in states that are the same for all; the same numbers.
 
-        Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`.
+        If `greedy`, each expert's likeliest action instead; of equals, the first.
+
+        Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`, or `(experts, rows)`.
         """
-        return self._in("common states", states)
-
-    def greedy_in(self, states: npt.NDArray[np.float32]) -> npt.NDArray[np.integer[Any]]:
-        """The likeliest action of each expert in common states; of equals, the first.
-
-        Shapes: `(rows, observation_size)` to `(experts, rows)`.
-        """
-        return self._in("greedy in common states", states)
-
-    def _in(self, what: str, states: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         rows, width = states.shape
         filled = np.zeros((_filled(rows), width), np.float32)
         filled[:rows] = states
-        return np.asarray(_compiled(what)(self.network, filled))[: self.experts, :rows]
+        found = _compiled("greedy" if greedy else "common states")(self.network, filled)
+        return np.asarray(found)[: self.experts, :rows]
 
 
 def _filled(rows: int) -> int:
@@ -153,9 +144,7 @@ def _filled(rows: int) -> int:
 def _compiled(what: str) -> Any:
     if what == "own states":
         return over_experts(_in_own_states)
-    if what == "common states":
-        return over_experts(_in_common_states, shared=1)
-    return over_experts(_greedy_in_common_states, shared=1)
+    return over_experts(partial(_in_common_states, greedy=what == "greedy"), shared=1)
 
 
 def _in_own_states(network: Network, observations: Array) -> Array:
@@ -178,27 +167,11 @@ def _in_own_states(network: Network, observations: Array) -> Array:
     return every.reshape(experts, rows, -1)
 
 
-def _in_common_states(network: Network, observations: Array) -> Array:
-    """The same numbers for states that all experts share.
+def _in_common_states(network: Network, observations: Array, *, greedy: bool) -> Array:
+    """The same numbers for states that all experts share, or the likeliest actions.
 
-    Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`.
+    Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`, or `(experts, rows)`.
     """
-    return _over_common_blocks(network, observations, lambda probabilities: probabilities)
-
-
-def _greedy_in_common_states(network: Network, observations: Array) -> Array:
-    """The likeliest actions in states that all experts share. Shapes: to `(experts, rows)`."""
-    found = _over_common_blocks(
-        network,
-        observations,
-        lambda probabilities: probabilities.argmax(axis=-1, keepdims=True).astype(jnp.int16),
-    )
-    return found[..., 0]
-
-
-def _over_common_blocks(
-    network: Network, observations: Array, last: Callable[[Array], Array]
-) -> Array:
     rows, width = observations.shape
     experts, size = len(network[0].bias), block()
     states = observations.reshape(-1, size.rows, width)
@@ -207,13 +180,14 @@ def _over_common_blocks(
         def of_rows(seen: Array) -> Array:
             # The barrier keeps this product the one that each expert's own states would get.
             each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (size.experts, *seen.shape)))
-            return last(_block_probabilities(some, each))
+            found = _block_probabilities(some, each)
+            return found.argmax(axis=-1).astype(jnp.int16) if greedy else found
 
         found: Array = jax.lax.map(of_rows, states)
-        return found.swapaxes(0, 1).reshape(size.experts, rows, -1)
+        return found.swapaxes(0, 1).reshape(size.experts, rows, *found.shape[3:])
 
     every: Array = jax.lax.map(of_experts, _in_expert_blocks(network))
-    return every.reshape(experts, rows, -1)
+    return every.reshape(experts, rows, *every.shape[3:])
 
 
 def _in_expert_blocks(network: Network) -> Network:

@@ -122,16 +122,13 @@ def estimate_advantages(recipe: PpoRecipe, agent: Agent, trace: Trace) -> tuple[
     reward = trace.reward / earned.deviation
     critic = in_precision(agent.networks.critic, recipe.dtype)
 
-    def values(observation: Array, next_observation: Array) -> tuple[Array, Array]:
-        next_looked = (next_observation - agent.seen.mean) / agent.seen.deviation
-        return apply_network(critic, observation)[..., 0], apply_network(critic, next_looked)[
-            ..., 0
-        ]
+    def values(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        now, following = pair
+        following = (following - agent.seen.mean) / agent.seen.deviation
+        return apply_network(critic, now)[..., 0], apply_network(critic, following)[..., 0]
 
     value, next_value = jax.lax.map(
-        lambda pair: values(*pair),
-        (trace.observation, trace.next_observation),
-        batch_size=VALUE_STEPS,
+        values, (trace.observation, trace.next_observation), batch_size=VALUE_STEPS
     )
     surprise = reward + recipe.discount * jnp.where(trace.terminated, 0.0, next_value) - value
 
