@@ -13,8 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from quorum_rl.envs.gymnasium_bridge import play, play_episodes
-from quorum_rl.envs.gymnasium_copies import EnvParams, Observations
-from quorum_rl.envs.gymnasium_workers import open_copies
+from quorum_rl.envs.gymnasium_copies import EnvParams, Observations, open_copies
 from quorum_rl.errors import QuorumError
 from quorum_rl.types import Episode
 

@@ -11,7 +11,7 @@ from fits import DELTA, EPSILON, Crowd, fitted, named
 
 from quorum_rl.budget import Budget, Ledger, read_ledger
 from quorum_rl.envs import get_world
-from quorum_rl.envs.params import with_params
+from quorum_rl.envs.world import with_params
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population

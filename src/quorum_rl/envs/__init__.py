@@ -25,12 +25,13 @@ if TYPE_CHECKING:
         EnvParams as EnvParams,
         EnvSource as EnvSource,
         environment_sizes as environment_sizes,
+        open_copies as open_copies,
     )
-    from quorum_rl.envs.gymnasium_workers import open_copies as open_copies
-    from quorum_rl.envs.params import checked as checked, grid as grid, with_params as with_params
     from quorum_rl.envs.reference import (
         episode_returns as episode_returns,
+        measured_units as measured_units,
         reference_policy as reference_policy,
+        units_of as units_of,
     )
     from quorum_rl.envs.registry import get_world as get_world, world_names as world_names
     from quorum_rl.envs.rollout import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         start as start,
         uniform_policy as uniform_policy,
     )
-    from quorum_rl.envs.units import measured_units as measured_units, units_of as units_of
     from quorum_rl.envs.world import (
         AnyWorld as AnyWorld,
         Facts as Facts,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
         Step as Step,
         Units as Units,
         World as World,
+        checked as checked,
+        grid as grid,
+        with_params as with_params,
     )
 else:
     __all__, __getattr__ = load_when_used(
@@ -56,13 +59,10 @@ else:
             "conformance": "check_world",
             "drawing": "draw_episode draw_state save_figure",
             "gymnasium_bridge": "Seed WorldEnv play play_episodes",
-            "gymnasium_copies": "EnvParams EnvSource environment_sizes",
-            "gymnasium_workers": "open_copies",
-            "params": "checked grid with_params",
-            "reference": "episode_returns reference_policy",
+            "gymnasium_copies": "EnvParams EnvSource environment_sizes open_copies",
+            "reference": "episode_returns measured_units reference_policy units_of",
             "registry": "get_world world_names",
             "rollout": "Running advance roll_out start uniform_policy",
-            "units": "measured_units units_of",
-            "world": "AnyWorld Facts Spaces Step Units World",
+            "world": "AnyWorld Facts Spaces Step Units World checked grid with_params",
         },
     )

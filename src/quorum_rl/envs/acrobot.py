@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.envs.integrators import runge_kutta_4
-from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
 from quorum_rl.pytree import pytree
 
 GRAVITY: Final = 9.8

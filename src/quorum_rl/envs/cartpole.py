@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
 from quorum_rl.pytree import pytree
 
 POSITION_LIMIT: Final = 2.4  # metres to either side

@@ -24,12 +24,11 @@ from quorum_rl.envs.gymnasium_copies import (
     EnvParams,
     EnvSource,
     Observations,
+    open_copies,
 )
-from quorum_rl.envs.gymnasium_workers import open_copies
-from quorum_rl.envs.params import with_params
 from quorum_rl.envs.registry import get_world
-from quorum_rl.envs.world import AnyWorld, Array, Key, Step
-from quorum_rl.errors import QuorumError
+from quorum_rl.envs.world import AnyWorld, Array, Key, Step, with_params
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.types import Episode
 
 BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]
@@ -214,9 +213,8 @@ def play_episodes(
             observations that cannot be flattened, a policy that returns anything but one action
             per row, an episode that has not ended after `longest` steps, or a worker that dies.
     """
-    for name, count in (("episodes", episodes), ("copies", copies)):
-        if count < 1:
-            raise QuorumError(f"{name} is {count}: give at least 1.")
+    require("episodes", episodes, at_least(1))
+    require("copies", copies, at_least(1))
     for_starts, for_policy = np.random.SeedSequence(seed).spawn(2)
     starts = for_starts.generate_state(episodes, np.uint64).tolist()
     rng = np.random.default_rng(for_policy)
@@ -264,7 +262,8 @@ def play(
                     "steps: declare the time limit that the environment has."
                 )
         if fresh:
-            latest[fresh] = copies.start(np.array(fresh), [starts[current[one]] for one in fresh])
+            seeds = [starts[current[copy]] for copy in fresh]
+            latest[fresh] = copies.start(np.array(fresh), seeds)
             for copy in fresh:
                 episodes[current[copy]].observations.append(latest[copy])
     return [episode.whole() for episode in episodes]

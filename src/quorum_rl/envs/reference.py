@@ -1,19 +1,22 @@
-"""Reference policies: what a return of 1 means on the normalised scale.
+"""What a world's numbers mean: reference policies for its returns, units for its observations.
 
 The paper normalises returns to 0 (random) and 1 ("optimal") and leaves "optimal" unstated. Ours is
 the return of a small network that anyone can load and run again; `benchmarks/reference_returns.py`
 found it and measured the numbers that each world states in its `facts`.
+
+Where observations lie and how far they spread is private in the logs of real experts. A world can
+be asked instead, with policies that anybody may run.
 """
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.envs.params import with_params
 from quorum_rl.envs.rollout import Policy, roll_out, start
-from quorum_rl.envs.world import AnyWorld, Array, Key
+from quorum_rl.envs.world import AnyWorld, Array, Key, Units, with_params
 from quorum_rl.errors import QuorumError
 from quorum_rl.pytree import pytree
 
@@ -110,3 +113,50 @@ def episode_returns(world: AnyWorld, policy: Policy, key: Key, episodes: int) ->
     # A copy goes on with a fresh episode once its first has ended: those rewards do not count.
     before = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
     return jnp.where(before == 0, seen.reward, 0.0).sum(axis=0)
+
+
+# --- units ---
+
+
+def units_of(world: AnyWorld) -> Units | None:
+    """The units that a world states, if it does."""
+    units: Units | None = getattr(world, "units", None)
+    return units
+
+
+def measured_units(
+    world: AnyWorld,
+    policies: Sequence[Policy],
+    key: Key,
+    *,
+    copies: int = 100,
+    reward_scale: float = 1.0,
+) -> Units:
+    """Mean and standard deviation of what the policies see, each of them counting as much.
+
+    Every policy acts in so many copies of the default world, for as many steps as a demonstration
+    may have, in new episodes where one ends. Numbers that never change have the scale 1.
+
+    The `units` of CartPole, Acrobot and HIV are of the uniform policy and of the reference policy.
+    """
+    steps = world.facts.demonstration_time_limit
+    params = with_params(world, time_limit=steps)
+
+    def moments(policy: Policy, key: Key) -> tuple[Array, Array]:
+        start_key, run_key = jax.random.split(key)
+        running = start(world, start_key, params, copies)
+        _, seen = roll_out(world, policy, run_key, running, params, steps)
+        return seen.observation.mean((0, 1)), seen.observation.var((0, 1))
+
+    keys = jax.random.split(key, len(policies))
+    measured = [
+        jax.jit(moments, static_argnums=0)(policy, own_key)
+        for policy, own_key in zip(policies, keys, strict=True)
+    ]
+    means, variances = map(jnp.stack, zip(*measured, strict=True))
+    deviations = jnp.sqrt(variances.mean(0) + means.var(0))
+    return Units(
+        centre=tuple(means.mean(0).tolist()),
+        scale=tuple(jnp.where(deviations > 0, deviations, 1.0).tolist()),
+        reward_scale=reward_scale,
+    )

@@ -41,7 +41,7 @@ def gymnasium_returns(
 
     `params` go to `gymnasium.make` with the environment's name, another time limit as
     `{"max_episode_steps": 1000}`. `workers` processes step the environments (see
-    `gymnasium_workers.open_copies`): the returns do not depend on their number.
+    `envs.open_copies`): the returns do not depend on their number.
 
     Shapes: the result is `(episodes,)`.
 

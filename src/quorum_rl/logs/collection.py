@@ -233,7 +233,7 @@ def collect_from_gymnasium(
 
     `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
     limit of the environment; a longer episode is an error. `workers` processes step the
-    environments (see `gymnasium_workers.open_copies`): the log does not depend on their number.
+    environments (see `envs.open_copies`): the log does not depend on their number.
 
     Raises:
         QuorumError: if the experts and the environment do not fit, an episode is too long, or a

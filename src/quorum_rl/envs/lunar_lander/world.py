@@ -33,8 +33,7 @@ from quorum_rl.envs.lunar_lander.geometry import (
 from quorum_rl.envs.lunar_lander.impacts import impacted
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, HingeImpulse
 from quorum_rl.envs.lunar_lander.solver import NO_TOUCHES, Lander, Leg, Passes, collided, solved
-from quorum_rl.envs.params import grid
-from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units
+from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
 from quorum_rl.pytree import pytree
 
 STEPS_PER_SECOND: Final = 50

@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from quorum_rl.envs.acrobot import BAR_HEIGHT, TIME_STEP
-from quorum_rl.envs.pictures.parts import (
-    BLACK,
-    BLUE,
-    ORANGE,
-    SKY,
-    VERMILION,
-    action_rows,
-    limits,
-    new_figure,
-    plain,
-    scene,
-)
+from quorum_rl.envs.drawing.parts import Colour, action_rows, limits, new_figure, plain, scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +27,12 @@ def _joints(angle_1: float, angle_2: float, params: Any) -> tuple[list[float], l
 
 def _bar_and_view(axes: "Axes", params: Any) -> None:
     reach = max(float(params.link_length_1) + float(params.link_length_2), BAR_HEIGHT) + 0.15
-    axes.plot([-reach, reach], [BAR_HEIGHT] * 2, color=VERMILION, linewidth=1.5, linestyle=":")
-    axes.text(-reach, BAR_HEIGHT + 0.05, f"bar, {BAR_HEIGHT:.0f} m", fontsize=8, color=VERMILION)
+    axes.plot(
+        [-reach, reach], [BAR_HEIGHT] * 2, color=Colour.VERMILION, linewidth=1.5, linestyle=":"
+    )
+    axes.text(
+        -reach, BAR_HEIGHT + 0.05, f"bar, {BAR_HEIGHT:.0f} m", fontsize=8, color=Colour.VERMILION
+    )
     axes.set_xlim(-reach, reach)
     axes.set_ylim(-reach, reach)
     scene(axes)
@@ -50,14 +43,15 @@ def draw_state(state: Any, params: Any) -> "Figure":
     axes = figure.add_subplot()
     _bar_and_view(axes, params)
     x, y = _joints(float(state.angle_1), float(state.angle_2), params)
-    axes.plot(x[:2], y[:2], color=BLUE, linewidth=7, solid_capstyle="round")
-    axes.plot(x[1:], y[1:], color=SKY, linewidth=7, solid_capstyle="round")
-    axes.plot(x[:2], y[:2], "o", color=BLACK, markersize=5)
-    axes.plot(x[2:], y[2:], "o", color=ORANGE, markersize=6)
+    axes.plot(x[:2], y[:2], color=Colour.BLUE, linewidth=7, solid_capstyle="round")
+    axes.plot(x[1:], y[1:], color=Colour.SKY, linewidth=7, solid_capstyle="round")
+    axes.plot(x[:2], y[:2], "o", color=Colour.BLACK, markersize=5)
+    axes.plot(x[2:], y[2:], "o", color=Colour.ORANGE, markersize=6)
     return figure
 
 
-def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any) -> "Figure":
+def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any) -> "Figure":
+    del state
     figure = new_figure(7.5, 3.6)
     panels = figure.add_gridspec(2, 2, width_ratios=(1, 1.15), height_ratios=(5, 2))
     angle_1 = np.arctan2(seen[:, 1], seen[:, 0])
@@ -66,7 +60,9 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any) -> "Figure"
     _ghosts(figure, figure.add_subplot(panels[:, 0]), angle_1, angle_2, params)
     height = figure.add_subplot(panels[0, 1])
     # What ends an episode is the height of a tip of links of one metre, whatever their lengths.
-    height.plot(times, -np.cos(angle_1) - np.cos(angle_1 + angle_2), color=BLUE, linewidth=1.5)
+    height.plot(
+        times, -np.cos(angle_1) - np.cos(angle_1 + angle_2), color=Colour.BLUE, linewidth=1.5
+    )
     limits(height, BAR_HEIGHT)
     height.set_ylim(-2.2, 2.2)
     height.set_xlim(0, times[-1])
@@ -99,7 +95,7 @@ def _ghosts(
             x, y, color=colours(late), alpha=0.35 + 0.65 * late**3, linewidth=1.2 + 2.3 * late**3,
             marker="o", markersize=2, solid_capstyle="round", solid_joinstyle="round",
         )  # fmt: skip
-    axes.plot(0, 0, "o", color=BLACK, markersize=5, zorder=4)
+    axes.plot(0, 0, "o", color=Colour.BLACK, markersize=5, zorder=4)
     axes.set_ylim(top=max(highest, BAR_HEIGHT) + 0.3)
     scale = ScalarMappable(Normalize(0, duration), colours)
     bar = figure.colorbar(

@@ -1,7 +1,7 @@
 """What all pictures share: colours, axes, and rows that are filled while something is active."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,16 +9,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which also colour-blind readers can tell apart.
-BLACK: Final = "#000000"
-GREY: Final = "#8A8A8A"
-BLUE: Final = "#0072B2"
-SKY: Final = "#56B4E9"
-ORANGE: Final = "#E69F00"
-VERMILION: Final = "#D55E00"
-GREEN: Final = "#009E73"
-PURPLE: Final = "#CC79A7"
-FAINT: Final = "#E5E5E5"
+
+class Colour:
+    """Okabe and Ito's colours, which also colour-blind readers can tell apart."""
+
+    BLACK = "#000000"
+    GREY = "#8A8A8A"
+    BLUE = "#0072B2"
+    SKY = "#56B4E9"
+    ORANGE = "#E69F00"
+    VERMILION = "#D55E00"
+    GREEN = "#009E73"
+    PURPLE = "#CC79A7"
+    FAINT = "#E5E5E5"
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -57,9 +60,9 @@ def schedule(
 
 def action_rows(axes: "Axes", actions: np.ndarray, step: float, names: Sequence[str]) -> None:
     active = np.stack([actions == action for action in range(len(names))])
-    schedule(axes, active, step, names, [GREY] * len(names))
+    schedule(axes, active, step, names, [Colour.GREY] * len(names))
 
 
 def limits(axes: "Axes", *levels: float) -> None:
     for level in levels:
-        axes.axhline(level, color=VERMILION, linewidth=1, linestyle=":")
+        axes.axhline(level, color=Colour.VERMILION, linewidth=1, linestyle=":")

@@ -6,15 +6,15 @@ the worlds. `save_figure` writes PNG, SVG or PDF; an SVG written twice is the sa
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
+from quorum_rl.envs.drawing import acrobot, cartpole, generic, hiv, lunar_lander
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.envs.lunar_lander import LunarLander
-from quorum_rl.envs.pictures import acrobot, cartpole, generic, hiv, lunar_lander
 from quorum_rl.envs.world import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.types import Transition
@@ -23,17 +23,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+DRAWINGS: Final = {CartPole: cartpole, Acrobot: acrobot, Hiv: hiv, LunarLander: lunar_lander}
+
+
 def draw_state(world: AnyWorld, state: Any, params: Any) -> "Figure":
     """One state of one copy of `world`; a world without a drawing of its own gets a table."""
-    if isinstance(world, CartPole):
-        return cartpole.draw_state(state, params)
-    if isinstance(world, Acrobot):
-        return acrobot.draw_state(state, params)
-    if isinstance(world, Hiv):
-        return hiv.draw_state(state)
-    if isinstance(world, LunarLander):
-        return lunar_lander.draw_state(state)
-    return generic.draw_state(world, state)
+    own = _drawing_of(world)
+    return own.draw_state(state, params) if own else generic.draw_state(world, state)
 
 
 def draw_episode(
@@ -54,16 +50,12 @@ def draw_episode(
         QuorumError: if `transitions` is not one episode.
     """
     seen, actions = _one_episode(world, transitions)
-    if isinstance(world, CartPole):
-        figure = cartpole.draw_episode(seen, actions, params)
-    elif isinstance(world, Acrobot):
-        figure = acrobot.draw_episode(seen, actions, params)
-    elif isinstance(world, Hiv):
-        figure = hiv.draw_episode(seen, actions, params)
-    elif isinstance(world, LunarLander):
-        figure = lunar_lander.draw_episode(seen, actions, state)
-    else:
-        figure = generic.draw_episode(world, seen, actions)
+    own = _drawing_of(world)
+    figure = (
+        own.draw_episode(seen, actions, params, state)
+        if own
+        else generic.draw_episode(world, seen, actions)
+    )
     if title is not None:
         figure.suptitle(title, fontsize=10)
     return figure
@@ -76,6 +68,11 @@ def save_figure(figure: "Figure", path: str | Path) -> None:
     undated = {"Date": None} if Path(path).suffix == ".svg" else None
     with rc_context({"svg.hashsalt": "quorum"}):  # otherwise names inside the file are random
         figure.savefig(path, metadata=undated)
+
+
+def _drawing_of(world: AnyWorld) -> Any:
+    """The module that draws the world, if there is one of its own."""
+    return next((own for kind, own in DRAWINGS.items() if isinstance(world, kind)), None)
 
 
 def _one_episode(world: AnyWorld, transitions: Transition) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from quorum_rl.envs.drawing.parts import Colour, limits, new_figure, plain, scene, schedule
 from quorum_rl.envs.lunar_lander.geometry import (
     EDGE_WIDTH,
     HEIGHT,
@@ -15,20 +16,6 @@ from quorum_rl.envs.lunar_lander.geometry import (
     WIDTH,
 )
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, TIME_STEP
-from quorum_rl.envs.pictures.parts import (
-    BLACK,
-    BLUE,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    limits,
-    new_figure,
-    plain,
-    scene,
-    schedule,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +46,9 @@ def _placed(local: Any, x: float, y: float, angle: float) -> Points:
 def _shape(axes: "Axes", points: Points, colour: str) -> None:
     from matplotlib.patches import Polygon
 
-    axes.add_patch(Polygon(points, facecolor=colour, edgecolor=BLACK, linewidth=0.6, zorder=3))
+    axes.add_patch(
+        Polygon(points, facecolor=colour, edgecolor=Colour.BLACK, linewidth=0.6, zorder=3)
+    )
 
 
 def _lander_at(axes: "Axes", x: float, y: float, angle: float, action: int) -> None:
@@ -67,26 +56,29 @@ def _lander_at(axes: "Axes", x: float, y: float, angle: float, action: int) -> N
     for hinge in HINGES:
         turned = angle + hinge.reference_angle + math.copysign(USUAL_ANGLE, hinge.lowest)
         anchor = _placed([hinge.anchor], 0.0, 0.0, turned)[0]
-        _shape(axes, _placed(LEG.vertices, x - anchor[0], y - anchor[1], turned), SKY)
-    _shape(axes, _placed(HULL.vertices, x, y, angle), BLUE)
+        _shape(axes, _placed(LEG.vertices, x - anchor[0], y - anchor[1], turned), Colour.SKY)
+    _shape(axes, _placed(HULL.vertices, x, y, angle), Colour.BLUE)
     if action in FLAMES:
         flame = _placed(FLAMES[action], x, y, angle)
-        axes.plot(*flame.T, color=ORANGE, linewidth=3, solid_capstyle="round", zorder=2)
+        axes.plot(*flame.T, color=Colour.ORANGE, linewidth=3, solid_capstyle="round", zorder=2)
 
 
 def _flags(axes: "Axes") -> None:
     for x in PAD:
-        axes.plot([x, x], [GROUND_AT_PAD, PAD_HEIGHT + 1.6], color=GREY, linewidth=1, zorder=1)
+        axes.plot(
+            [x, x], [GROUND_AT_PAD, PAD_HEIGHT + 1.6], color=Colour.GREY, linewidth=1, zorder=1
+        )
         flag = [(x, PAD_HEIGHT + 1.6), (x, PAD_HEIGHT + 1.2), (x + 0.8, PAD_HEIGHT + 1.4)]
-        axes.fill(*np.array(flag).T, color=VERMILION, zorder=1)
+        axes.fill(*np.array(flag).T, color=Colour.VERMILION, zorder=1)
 
 
 def _ground(axes: "Axes", state: Any) -> None:
     ground = np.asarray(state.ground, np.float64)
-    axes.fill_between(np.arange(len(ground)) * EDGE_WIDTH, ground, color=GREY, linewidth=0)
+    axes.fill_between(np.arange(len(ground)) * EDGE_WIDTH, ground, color=Colour.GREY, linewidth=0)
 
 
-def draw_state(state: Any) -> "Figure":
+def draw_state(state: Any, params: Any) -> "Figure":
+    del params
     figure = new_figure(6.0, 4.2)
     axes = figure.add_subplot()
     _ground(axes, state)
@@ -97,11 +89,15 @@ def draw_state(state: Any) -> "Figure":
         points = _placed(
             LEG.vertices, float(pose.centre.x), float(pose.centre.y), float(pose.angle)
         )
-        _shape(axes, points, ORANGE if bool(leg.touches) else SKY)
+        _shape(axes, points, Colour.ORANGE if bool(leg.touches) else Colour.SKY)
     pose = lander.hull.pose
     about_centre = HULL.vertices - np.array(HULL.centre)
     x, y, angle = float(pose.centre.x), float(pose.centre.y), float(pose.angle)
-    _shape(axes, _placed(about_centre, x, y, angle), VERMILION if bool(lander.crashed) else BLUE)
+    _shape(
+        axes,
+        _placed(about_centre, x, y, angle),
+        Colour.VERMILION if bool(lander.crashed) else Colour.BLUE,
+    )
     scene(axes)
     axes.set_xlim(min(0.0, x - 1.5), max(WIDTH, x + 1.5))
     axes.set_ylim(0, max(HEIGHT, y + 1.0))
@@ -111,7 +107,8 @@ def draw_state(state: Any) -> "Figure":
     return figure
 
 
-def draw_episode(seen: np.ndarray, actions: np.ndarray, state: Any = None) -> "Figure":
+def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any) -> "Figure":
+    del params
     figure = new_figure(6.5, 7.0)
     panels = figure.add_gridspec(4, 1, height_ratios=(3.6, 1, 1, 0.7))
     above = figure.add_subplot(panels[0])
@@ -122,19 +119,19 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, state: Any = None) -> "F
     speed = figure.add_subplot(panels[1])
     fall = seen[:, 3] / (HEIGHT / 2) / TIME_STEP
     drift = seen[:, 2] / (WIDTH / 2) / TIME_STEP
-    speed.plot(times, drift, color=PURPLE, linewidth=1.5, label="sideways")
-    speed.plot(times, fall, color=BLUE, linewidth=1.5, label="upwards")
+    speed.plot(times, drift, color=Colour.PURPLE, linewidth=1.5, label="sideways")
+    speed.plot(times, fall, color=Colour.BLUE, linewidth=1.5, label="upwards")
     limits(speed, 0.0)
     speed.legend(fontsize=7, frameon=False, ncols=2)
     plain(speed, y_label="speed (m/s)")
     angle = figure.add_subplot(panels[2], sharex=speed)
-    angle.plot(times, np.degrees(seen[:, 4]), color=ORANGE, linewidth=1.5)
+    angle.plot(times, np.degrees(seen[:, 4]), color=Colour.ORANGE, linewidth=1.5)
     limits(angle, 0.0)
     plain(angle, y_label="angle (°)")
     rows = figure.add_subplot(panels[3], sharex=speed)
     plain(rows, x_label="time (s)", y_label="engine")
     active = np.stack([actions == action for action in FLAMES])
-    schedule(rows, active, TIME_STEP, ENGINES, [ORANGE, VERMILION, ORANGE])
+    schedule(rows, active, TIME_STEP, ENGINES, [Colour.ORANGE, Colour.VERMILION, Colour.ORANGE])
     for panel in (speed, angle):
         panel.tick_params(labelbottom=False)
     speed.set_xlim(0, times[-1])
@@ -146,9 +143,9 @@ def _path(axes: "Axes", seen: np.ndarray, actions: np.ndarray) -> None:
     """The way of the lander, and itself at a few places."""
     x = WIDTH / 2 + seen[:, 0] * WIDTH / 2
     y = PAD_HEIGHT + LEG_DOWN + seen[:, 1] * HEIGHT / 2
-    axes.plot(PAD, [GROUND_AT_PAD] * 2, color=GREY, linewidth=3, solid_capstyle="butt")
+    axes.plot(PAD, [GROUND_AT_PAD] * 2, color=Colour.GREY, linewidth=3, solid_capstyle="butt")
     _flags(axes)
-    axes.plot(x, y, color=GREY, linewidth=1, linestyle=":", zorder=1)
+    axes.plot(x, y, color=Colour.GREY, linewidth=1, linestyle=":", zorder=1)
     for step in np.unique(np.linspace(0, len(seen) - 1, FRAMES).round().astype(int)):
         action = int(actions[step]) if step < len(actions) else 0
         _lander_at(axes, float(x[step]), float(y[step]), float(seen[step, 4]), action)

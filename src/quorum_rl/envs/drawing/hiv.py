@@ -4,36 +4,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from quorum_rl.envs.drawing.parts import Colour, new_figure, plain, schedule
 from quorum_rl.envs.hiv import EFFICACY
-from quorum_rl.envs.pictures.parts import (
-    BLACK,
-    BLUE,
-    FAINT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    new_figure,
-    plain,
-    schedule,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CURVES: Final = (
-    ("healthy cells 1", BLUE, "-"),
-    ("healthy cells 2", SKY, "--"),
-    ("infected cells 1", VERMILION, "-"),
-    ("infected cells 2", ORANGE, "--"),
-    ("free virus", PURPLE, "-"),
-    ("immune response", GREEN, "-"),
+    ("healthy cells 1", Colour.BLUE, "-"),
+    ("healthy cells 2", Colour.SKY, "--"),
+    ("infected cells 1", Colour.VERMILION, "-"),
+    ("infected cells 2", Colour.ORANGE, "--"),
+    ("free virus", Colour.PURPLE, "-"),
+    ("immune response", Colour.GREEN, "-"),
 )
 
 
-def draw_state(state: Any) -> "Figure":
+def draw_state(state: Any, params: Any) -> "Figure":
+    del params
     figure = new_figure(5.0, 2.4)
     axes = figure.add_subplot()
     for row, (value, (_, colour, _)) in enumerate(zip(state.concentrations, CURVES, strict=True)):
@@ -46,13 +34,14 @@ def draw_state(state: Any) -> "Figure":
     axes.set_ylim(len(CURVES) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.margins(x=0.18)
-    axes.grid(axis="y", color=FAINT)
+    axes.grid(axis="y", color=Colour.FAINT)
     axes.set_axisbelow(True)
     plain(axes, x_label="concentration (per ml)")
     return figure
 
 
-def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any) -> "Figure":
+def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any) -> "Figure":
+    del state
     figure = new_figure(7.5, 4.2)
     panels = figure.add_gridspec(2, 1, height_ratios=(5, 1))
     days = float(params.days_per_step)
@@ -68,5 +57,5 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any) -> "Figure"
     drugs = figure.add_subplot(panels[1], sharex=curves)
     plain(drugs, x_label="time (days)")
     given = (np.asarray(EFFICACY) > 0)[actions].T
-    schedule(drugs, given, days, ("drug 1", "drug 2"), (BLACK, GREY))
+    schedule(drugs, given, days, ("drug 1", "drug 2"), (Colour.BLACK, Colour.GREY))
     return figure

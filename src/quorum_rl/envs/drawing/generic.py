@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 import numpy as np
 
-from quorum_rl.envs.pictures.parts import BLUE, FAINT, action_rows, new_figure, plain
+from quorum_rl.envs.drawing.parts import Colour, action_rows, new_figure, plain
 from quorum_rl.envs.world import AnyWorld
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def draw_state(world: AnyWorld, state: Any) -> "Figure":
     for row, (name, value) in enumerate(rows):
         axes.text(0.02, row, name, va="center", fontsize=9)
         axes.text(0.98, row, value, va="center", ha="right", fontsize=9)
-        axes.axhline(row + 0.5, color=FAINT, linewidth=0.8)
+        axes.axhline(row + 0.5, color=Colour.FAINT, linewidth=0.8)
     return figure
 
 
@@ -46,7 +46,7 @@ def draw_episode(world: AnyWorld, seen: np.ndarray, actions: np.ndarray) -> "Fig
     shown = []
     for panel, name in enumerate(names):
         axes = figure.add_subplot(panels[panel], sharex=below)
-        axes.plot(np.arange(len(seen)), seen[:, panel], color=BLUE, linewidth=1.5)
+        axes.plot(np.arange(len(seen)), seen[:, panel], color=Colour.BLUE, linewidth=1.5)
         plain(axes, y_label=name)
         axes.tick_params(labelbottom=False)
         shown.append(axes)

@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from quorum_rl.envs.cartpole import ANGLE_LIMIT, POSITION_LIMIT, TIME_STEP
-from quorum_rl.envs.pictures.parts import (
-    BLACK,
-    BLUE,
-    GREY,
-    ORANGE,
-    VERMILION,
-    action_rows,
-    limits,
-    new_figure,
-    plain,
-    scene,
-)
+from quorum_rl.envs.drawing.parts import Colour, action_rows, limits, new_figure, plain, scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,15 +23,15 @@ def _cart_and_pole(axes: "Axes", position: float, angle: float, pole_length: flo
     corner = (position - CART_WIDTH / 2, 0.0)
     cart = FancyBboxPatch(
         corner, CART_WIDTH, CART_HEIGHT, boxstyle="round,pad=0,rounding_size=0.04",
-        facecolor=BLUE, edgecolor="none", zorder=2,
+        facecolor=Colour.BLUE, edgecolor="none", zorder=2,
     )  # fmt: skip
     axes.add_patch(cart)
     tip = (position + pole_length * math.sin(angle), CART_HEIGHT + pole_length * math.cos(angle))
     axes.plot(
         [position, tip[0]], [CART_HEIGHT, tip[1]],
-        color=ORANGE, linewidth=4, solid_capstyle="round", zorder=3,
+        color=Colour.ORANGE, linewidth=4, solid_capstyle="round", zorder=3,
     )  # fmt: skip
-    axes.plot(position, CART_HEIGHT, "o", color=BLACK, markersize=3.5, zorder=4)
+    axes.plot(position, CART_HEIGHT, "o", color=Colour.BLACK, markersize=3.5, zorder=4)
 
 
 def draw_state(state: Any, params: Any) -> "Figure":
@@ -53,14 +42,20 @@ def draw_state(state: Any, params: Any) -> "Figure":
         lean = side * ANGLE_LIMIT
         far = (position + pole_length * math.sin(lean), CART_HEIGHT + pole_length * math.cos(lean))
         axes.plot(
-            [position, far[0]], [CART_HEIGHT, far[1]], color=VERMILION, linewidth=1, linestyle=":"
+            [position, far[0]],
+            [CART_HEIGHT, far[1]],
+            color=Colour.VERMILION,
+            linewidth=1,
+            linestyle=":",
         )
-        axes.plot([side * POSITION_LIMIT] * 2, [0, 0.5], color=VERMILION, linewidth=1.5)
+        axes.plot([side * POSITION_LIMIT] * 2, [0, 0.5], color=Colour.VERMILION, linewidth=1.5)
         axes.text(
             side * POSITION_LIMIT, 0.56, f"{side * POSITION_LIMIT:+.1f} m",
-            ha="center", fontsize=8, color=VERMILION,
+            ha="center", fontsize=8, color=Colour.VERMILION,
         )  # fmt: skip
-    axes.plot([-POSITION_LIMIT - 0.3, POSITION_LIMIT + 0.3], [0, 0], color=GREY, linewidth=1.5)
+    axes.plot(
+        [-POSITION_LIMIT - 0.3, POSITION_LIMIT + 0.3], [0, 0], color=Colour.GREY, linewidth=1.5
+    )
     _cart_and_pole(axes, position, float(state.angle), pole_length)
     scene(axes)
     axes.set_xlim(-POSITION_LIMIT - 0.5, POSITION_LIMIT + 0.5)
@@ -71,18 +66,19 @@ def draw_state(state: Any, params: Any) -> "Figure":
     return figure
 
 
-def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any) -> "Figure":
+def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any) -> "Figure":
+    del state
     figure = new_figure(6.5, 5.0)
     panels = figure.add_gridspec(4, 1, height_ratios=(1.25, 1, 1, 0.5))
     times = np.arange(len(seen)) * TIME_STEP
     _strip(figure, panels[0], seen, params)
     position = figure.add_subplot(panels[1])
-    position.plot(times, seen[:, 0], color=BLUE, linewidth=1.5)
+    position.plot(times, seen[:, 0], color=Colour.BLUE, linewidth=1.5)
     limits(position, -POSITION_LIMIT, POSITION_LIMIT)
     position.set_ylim(-1.15 * POSITION_LIMIT, 1.15 * POSITION_LIMIT)
     plain(position, y_label="position (m)")
     angle = figure.add_subplot(panels[2], sharex=position)
-    angle.plot(times, np.degrees(seen[:, 2]), color=ORANGE, linewidth=1.5)
+    angle.plot(times, np.degrees(seen[:, 2]), color=Colour.ORANGE, linewidth=1.5)
     limit = math.degrees(ANGLE_LIMIT)
     limits(angle, -limit, limit)
     angle.set_ylim(-1.25 * limit, 1.25 * limit)
@@ -104,7 +100,7 @@ def _strip(figure: "Figure", place: Any, seen: np.ndarray, params: Any) -> None:
     frames = place.subgridspec(1, FRAMES, wspace=0.0)
     for column, step in enumerate(chosen):
         axes = figure.add_subplot(frames[column])
-        axes.plot([-0.6, 0.6], [0, 0], color=GREY, linewidth=1)
+        axes.plot([-0.6, 0.6], [0, 0], color=Colour.GREY, linewidth=1)
         _cart_and_pole(axes, 0.0, float(seen[step, 2]), pole_length)
         scene(axes)
         axes.set_xlim(-0.6, 0.6)
