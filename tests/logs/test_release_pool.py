@@ -89,5 +89,5 @@ def test_no_expert_left_is_no_error_because_their_number_is_private() -> None:
 
 @pytest.mark.parametrize("name", ["per_expert", "training_minimum"])
 def test_a_negative_number_of_episodes_is_refused(name: str) -> None:
-    with pytest.raises(QuorumError, match=f"{name} is -1: give a number of episodes"):
+    with pytest.raises(QuorumError, match=f"{name} is -1: give at least 0"):
         split_release_pool(numbered([2]), **({"per_expert": 1} | {name: -1}))

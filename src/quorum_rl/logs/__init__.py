@@ -10,11 +10,6 @@ if TYPE_CHECKING:
         AgreementCurve as AgreementCurve,
         agreement_curve as agreement_curve,
     )
-    from quorum_rl.logs.arrays import (
-        StepArrays as StepArrays,
-        from_step_arrays as from_step_arrays,
-        to_step_arrays as to_step_arrays,
-    )
     from quorum_rl.logs.assemble import from_episodes as from_episodes, from_padded as from_padded
     from quorum_rl.logs.collection import (
         as_they_acted as as_they_acted,
@@ -22,20 +17,23 @@ if TYPE_CHECKING:
         collect_from_gymnasium as collect_from_gymnasium,
         smoothing_of as smoothing_of,
     )
+    from quorum_rl.logs.declared import Declared as Declared
     from quorum_rl.logs.demonstrations import (
         Columns as Columns,
-        Declared as Declared,
         Demonstrations as Demonstrations,
         Episodes as Episodes,
+        ReleaseSplit as ReleaseSplit,
+        split_release_pool as split_release_pool,
     )
     from quorum_rl.logs.minari import read_minari as read_minari, write_minari as write_minari
     from quorum_rl.logs.native import (
         open_demonstrations as open_demonstrations,
         save_demonstrations as save_demonstrations,
     )
-    from quorum_rl.logs.pool import (
-        ReleaseSplit as ReleaseSplit,
-        split_release_pool as split_release_pool,
+    from quorum_rl.logs.rows import (
+        StepArrays as StepArrays,
+        from_step_arrays as from_step_arrays,
+        to_step_arrays as to_step_arrays,
     )
     from quorum_rl.logs.tables import (
         TableColumns as TableColumns,
@@ -48,13 +46,13 @@ else:
         __name__,
         {
             "agreement": "QUANTILES AgreementCurve agreement_curve",
-            "arrays": "StepArrays from_step_arrays to_step_arrays",
             "assemble": "from_episodes from_padded",
             "collection": "as_they_acted collect collect_from_gymnasium smoothing_of",
-            "demonstrations": "Columns Declared Demonstrations Episodes",
+            "declared": "Declared",
+            "demonstrations": "Columns Demonstrations Episodes ReleaseSplit split_release_pool",
             "minari": "read_minari write_minari",
             "native": "open_demonstrations save_demonstrations",
-            "pool": "ReleaseSplit split_release_pool",
+            "rows": "StepArrays from_step_arrays to_step_arrays",
             "tables": "TableColumns columns_named read_table write_table",
         },
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs.demonstrations import Demonstrations
 
@@ -39,8 +39,7 @@ def agreement_curve(
     Raises:
         QuorumError: if there is nothing to sample.
     """
-    if trajectories < 1:
-        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
+    require("trajectories", trajectories, at_least(1))
     if not len(demonstrations):
         raise QuorumError("there are no demonstrations: collect some first.")
     rng = np.random.default_rng(seed)

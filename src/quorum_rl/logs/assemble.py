@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import (
     Columns,
-    Declared,
     Demonstrations,
     Episodes,
     Flags,
     Integers,
+    first_true,
 )
 
 CHUNK = 1 << 20  # rows looked at together, so that checking 60 million of them stays small
@@ -143,9 +144,8 @@ def check_truncations(
     """
     if declared.early_truncation_is_public:
         return
-    early = np.flatnonzero(truncated & ~terminated & (length != declared.horizon))
-    if len(early):
-        episode = int(early[0])
+    early = truncated & ~terminated & (length != declared.horizon)
+    if (episode := first_true(early)) is not None:
         raise QuorumError(
             f"{place(episode)}: the episode is truncated after {length[episode]} steps, but the "
             f"declared horizon is {declared.horizon}: declare the time limit under which the "
@@ -174,8 +174,7 @@ def as_actions(
         bad = ~((part >= 0) & (part < declared.action_count))
         if part.dtype.kind == "f":
             bad |= part != np.floor(part)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
+        if (row := first_true(bad)) is not None:
             raise QuorumError(
                 f"{place(start + row)}: the action is {part[row]}, but actions are the whole "
                 f"numbers 0 to {declared.action_count - 1}: correct the action or the declared "
@@ -193,9 +192,7 @@ def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str
     for start in range(0, len(values), CHUNK):
         part = values[start : start + CHUNK]
         bad = ~np.isfinite(part)
-        if bad.any():
-            rows = bad.any(axis=1) if bad.ndim == 2 else bad
-            row = int(np.flatnonzero(rows)[0])
+        if (row := first_true(bad.any(axis=1) if bad.ndim == 2 else bad)) is not None:
             raise QuorumError(
                 f"{place(start + row)}: {what} has a value that is missing, NaN, infinite or too "
                 "large for float32: correct it or leave out the whole episode."

@@ -33,7 +33,7 @@ from quorum_rl.envs import (
     open_copies,
     play,
 )
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import (
     RULES,
     LoggedExperts,
@@ -43,7 +43,8 @@ from quorum_rl.experts import (
     smoothed_by,
 )
 from quorum_rl.logs.assemble import from_episodes, from_padded
-from quorum_rl.logs.demonstrations import Declared, Demonstrations
+from quorum_rl.logs.declared import Declared
+from quorum_rl.logs.demonstrations import Demonstrations
 from quorum_rl.types import Episode
 
 Array = jax.Array
@@ -71,24 +72,18 @@ def collect(
     """
     params = world.default_params() if params is None else checked(world, params)
     _check_fit(experts, world.spaces.observation_size, world.spaces.action_count, world.name)
-    if trajectories < 1:
-        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
+    require("trajectories", trajectories, at_least(1))
     if np.ndim(params.time_limit):
         raise QuorumError("collect was given a stack of settings: all experts act in one world.")
     horizon = int(params.time_limit)
-    declared = Declared(
-        action_count=world.spaces.action_count,
-        observation_size=world.spaces.observation_size,
+    declared = _declared(
+        experts,
+        seed,
         horizon=horizon,
-        p_min=experts.p_min,
-        smoothing=smoothing_of(experts),
         world=world.name,
         world_params=asdict(params),
-        machine=this_machine(),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
-        experts_identity=experts.identity or None,
-        reproducible=seed is not None,
     )
     if not is_single_process():  # it is one log, and has one name
         declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
@@ -203,19 +198,19 @@ def _compiled(world: AnyWorld) -> tuple[Any, Any]:
     def key_at(words: Array, time: Array | int) -> Array:
         return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), time)
 
-    def fresh(keys: Array, params: Any) -> Any:
-        def one(words: Array) -> Any:
+    def reset_all(keys: Array, params: Any) -> Any:
+        def reset(words: Array) -> Any:
             return world.reset(key_at(words, 0), params)
 
-        return jax.vmap(jax.vmap(one))(keys)
+        return jax.vmap(jax.vmap(reset))(keys)
 
-    def step(state: Any, keys: Array, actions: Array, time: Array, params: Any) -> Any:
-        def one(state: Any, words: Array, action: Array) -> Any:
+    def step_all(state: Any, keys: Array, actions: Array, time: Array, params: Any) -> Any:
+        def step(state: Any, words: Array, action: Array) -> Any:
             return world.step(key_at(words, time + 1), state, action, params)
 
-        return jax.vmap(jax.vmap(one))(state, keys, actions)
+        return jax.vmap(jax.vmap(step))(state, keys, actions)
 
-    return over_experts(fresh, shared=1), over_experts(step, shared=2)
+    return over_experts(reset_all, shared=1), over_experts(step_all, shared=2)
 
 
 def collect_from_gymnasium(
@@ -241,21 +236,15 @@ def collect_from_gymnasium(
     """
     sizes = environment_sizes(environment, params)
     _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
-    if trajectories < 1:
-        raise QuorumError(f"trajectories is {trajectories}: give at least 1.")
-    declared = Declared(
-        action_count=sizes.action_count,
-        observation_size=sizes.observation_size,
+    require("trajectories", trajectories, at_least(1))
+    declared = _declared(
+        experts,
+        seed,
         horizon=horizon,
-        p_min=experts.p_min,
-        smoothing=smoothing_of(experts),
         world=environment if isinstance(environment, str) else None,
         world_params=dict(params or {}),
-        machine=this_machine(),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
-        experts_identity=experts.identity or None,
-        reproducible=seed is not None,
     )
     # Every expert has chance of its own: what it does is the same in any company.
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -265,8 +254,10 @@ def collect_from_gymnasium(
         for first in range(0, len(experts), at_once):
             chosen = range(len(experts))[first : first + at_once]
             sources = [child.spawn(2) for child in children[first : first + at_once]]
-            starts = [one.generate_state(trajectories, np.uint64) for one, _ in sources]
-            act = _acting(experts, chosen, [np.random.Philox(other) for _, other in sources])
+            starts = [
+                for_starts.generate_state(trajectories, np.uint64) for for_starts, _ in sources
+            ]
+            act = _acting(experts, chosen, [np.random.Philox(draws) for _, draws in sources])
             played += play(copies, act, np.concatenate(starts).tolist(), longest=horizon)
     demonstrations = from_episodes(
         declared,
@@ -296,6 +287,20 @@ def _acting(
         return drawn(probabilities, uniform).reshape(-1)
 
     return act
+
+
+def _declared(experts: UnloggedExperts, seed: int | None, **facts: Any) -> Declared:
+    """What is declared of logs that these experts make on this machine."""
+    return Declared(
+        action_count=experts.action_count,
+        observation_size=experts.observation_size,
+        p_min=experts.p_min,
+        smoothing=smoothing_of(experts),
+        machine=this_machine(),
+        experts_identity=experts.identity or None,
+        reproducible=seed is not None,
+        **facts,
+    )
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:

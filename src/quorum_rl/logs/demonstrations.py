@@ -4,84 +4,22 @@ Every state is stored once. An episode of n steps has n + 1 of them: the last on
 acted any more, is the true successor that a learner needs to bootstrap from a truncated episode.
 """
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.logs.declared import Declared
 from quorum_rl.types import Episode, Transition
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Flags: TypeAlias = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Declared:
-    """The public facts of a set of demonstrations: said by its owner, never measured from it.
-
-    `horizon` is the time limit under which the experts acted; `p_min` the floor under every
-    probability of the policies that acted, None where nobody promises one; `smoothing` the rule by
-    which they reached it before they acted, "none" if they acted unchanged, None where nobody
-    says. An episode may be truncated before the horizon only where the owner declares that this
-    followed a public rule of state, action and time (`early_truncation_is_public`); a log cut
-    short by an expert or a logger would break the guarantee. `machine` is what computed the
-    policies while they acted, None where that was not us: elsewhere they may round otherwise.
-    `reproducible` marks logs drawn from a fixed seed: whoever knows it can draw them again.
-    `minimum_experts` is how many experts there are at least, which the guarantee counts on, and
-    `minimum_trajectories` how many trajectories each has at least: those who have fewer than a
-    release reserves and leaves are left out of everything.
-    `experts_identity` is the random identity of the set of experts who acted, None if unknown.
-    `identity` is random and names this log in ledgers; copies of the log keep it.
-
-    Raises:
-        QuorumError: for a count below one, a floor that `action_count` actions cannot have, or a
-            parameter of the world that is no number.
-    """
-
-    action_count: int
-    observation_size: int
-    horizon: int
-    p_min: float | None = None
-    smoothing: str | None = None
-    world: str | None = None
-    world_params: Mapping[str, float] = field(default_factory=dict)
-    early_truncation_is_public: bool = False
-    machine: str | None = None
-    minimum_experts: int | None = None
-    minimum_trajectories: int | None = None
-    experts_identity: str | None = None
-    reproducible: bool = False
-    identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
-
-    def __post_init__(self) -> None:
-        for name in ("action_count", "observation_size", "horizon"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise QuorumError(f"the declared {name} is {value!r}: give a whole number above 0.")
-        if self.minimum_experts is not None and self.minimum_experts < 2:
-            raise QuorumError(
-                f"the declared minimum_experts is {self.minimum_experts}: give at least 2, or none."
-            )
-        if self.minimum_trajectories is not None and self.minimum_trajectories < 1:
-            raise QuorumError(
-                f"the declared minimum_trajectories is {self.minimum_trajectories}: give at least "
-                "1, or none."
-            )
-        if self.p_min is not None and not 0 <= self.p_min <= 1 / self.action_count:
-            raise QuorumError(
-                f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "
-                f"lies between 0 and {1 / self.action_count:.6g}."
-            )
-        for name, number in self.world_params.items():
-            if not isinstance(number, int | float | np.number):
-                raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
 
 
 class Columns(NamedTuple):
@@ -317,6 +255,48 @@ class Demonstrations:
         )
 
 
+class ReleaseSplit(NamedTuple):
+    """The episodes that stage 1 may release from, and those of stage 2, which never sees these.
+
+    Both have the same experts if `per_expert` and `training_minimum` were at least 1; a part that
+    was allowed to have 0 episodes of an expert may lack it. An expert keeps its identity in both:
+    in collected logs that is its index in the expert set, however many experts were left out.
+    """
+
+    pool: Demonstrations
+    training: Demonstrations
+
+
+def split_release_pool(
+    demonstrations: Demonstrations, *, per_expert: int, training_minimum: int = 1
+) -> ReleaseSplit:
+    """Give the first `per_expert` episodes of every expert to the pool, the rest to training.
+
+    The two stages compose only if they use different trajectories (gap G2 of the privacy analysis).
+    Which is which must not depend on what is in them: position alone decides.
+
+    An expert with fewer than `per_expert` + `training_minimum` episodes is left out of both, before
+    anything is counted or drawn. Both parts are views: nothing is copied.
+
+    Guarantee: whether an expert is kept, and where each of its episodes goes, depends on that
+    expert's own number of episodes and on the two declared numbers, on nobody else and on no value.
+
+    Raises:
+        QuorumError: if a number is negative. Never because of how many experts remain: that is
+            private.
+    """
+    require("per_expert", per_expert, at_least(0))
+    require("training_minimum", training_minimum, at_least(0))
+    offsets = demonstrations.expert_episode_offsets
+    counts = np.diff(offsets)
+    position = np.arange(len(demonstrations)) - np.repeat(offsets[:-1], counts)
+    kept = np.repeat(counts >= per_expert + training_minimum, counts)
+    return ReleaseSplit(
+        pool=demonstrations.select(kept & (position < per_expert)),
+        training=demonstrations.select(kept & (position >= per_expert)),
+    )
+
+
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same data behind a view that cannot be written to."""
     view = array.view()
@@ -347,28 +327,28 @@ def _check_episodes(declared: Declared, columns: Columns, episodes: Episodes) ->
     if (np.diff(episodes.expert) < 0).any():
         raise QuorumError("episodes are not sorted by expert: sort them, keeping each one's order.")
     length = episodes.length
-    if (bad := _first(length < 1)) is not None:
+    if (bad := first_true(length < 1)) is not None:
         raise QuorumError(f"episode {bad} has no step: leave it out.")
-    if (bad := _first(length > declared.horizon)) is not None:
+    if (bad := first_true(length > declared.horizon)) is not None:
         raise QuorumError(
             f"episode {bad} has {length[bad]} steps, more than the declared horizon of "
             f"{declared.horizon}: declare the time limit under which the experts acted."
         )
-    if (bad := _first(~(episodes.terminated | episodes.truncated))) is not None:
+    if (bad := first_true(~(episodes.terminated | episodes.truncated))) is not None:
         raise QuorumError(
             f"episode {bad} ends neither terminated nor truncated: leave out logs cut short."
         )
     within = (episodes.first_step >= 0) & (episodes.first_state >= 0)
     within &= episodes.first_step + length <= len(columns.actions)
     within &= episodes.first_state + length < len(columns.observations)
-    if (bad := _first(~within)) is not None:
+    if (bad := first_true(~within)) is not None:
         raise QuorumError(
             f"episode {bad} reaches beyond the data: an episode of n steps has n actions, "
             "n rewards and n + 1 observations."
         )
 
 
-def _first(bad: Flags) -> int | None:
+def first_true(bad: Flags) -> int | None:
     """The index of the first True, if there is one."""
     found = np.flatnonzero(bad)
     return int(found[0]) if len(found) else None

@@ -7,7 +7,7 @@ Minari stores n + 1 observations and n actions an episode, as we do. It is slow 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from quorum_rl.logs.assemble import (
     check_truncations,
     from_episodes,
 )
-from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.embedded import settled
-from quorum_rl.logs.native import METADATA_KEY, declared_to_json
+from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_to_json, settled
+from quorum_rl.logs.demonstrations import Demonstrations
 
 
 def read_minari(
@@ -48,8 +47,10 @@ def read_minari(
         declared, None if embedded is None else embedded.encode(), f"Minari dataset {dataset.id!r}"
     )
     _check_spaces(dataset, known)
-    experts = _experts(dataset, expert_key)
-    episodes = [_checked(dataset, episode, known) for episode in _episodes(dataset)]
+    about = list(dataset.storage.get_episode_metadata(dataset.episode_indices))
+    experts = _experts(dataset, about, expert_key)
+    pairs = zip(about, dataset.iterate_episodes(), strict=True)
+    episodes = [_checked(dataset, episode, metadata, known) for metadata, episode in pairs]
     return from_episodes(
         known,
         expert=experts,
@@ -116,13 +117,13 @@ def _write_storage(
     )
     storage.update_episodes(
         EpisodeBuffer(
-            observations=one.observations,  # type: ignore[arg-type, unused-ignore]
-            actions=one.actions.astype(np.int64),  # type: ignore[arg-type, unused-ignore]
-            rewards=one.rewards,  # type: ignore[arg-type, unused-ignore]
-            terminations=_at_end(len(one.actions), one.terminated),
-            truncations=_at_end(len(one.actions), one.truncated),
+            observations=episode.observations,  # type: ignore[arg-type, unused-ignore]
+            actions=episode.actions.astype(np.int64),  # type: ignore[arg-type, unused-ignore]
+            rewards=episode.rewards,  # type: ignore[arg-type, unused-ignore]
+            terminations=_at_end(len(episode.actions), episode.terminated),
+            truncations=_at_end(len(episode.actions), episode.truncated),
         )
-        for one in demonstrations
+        for episode in demonstrations
     )
     storage.update_episode_metadata(
         {"expert": int(expert)} for expert in demonstrations.episodes.expert
@@ -172,17 +173,14 @@ def _check_spaces(dataset: Any, declared: Declared) -> None:
         )
 
 
-def _experts(dataset: Any, key: str) -> Any:
-    names = []
-    for number, metadata in enumerate(
-        dataset.storage.get_episode_metadata(dataset.episode_indices)
-    ):
+def _experts(dataset: Any, about: Sequence[Mapping[str, Any]], key: str) -> Any:
+    for number, metadata in enumerate(about):
         if key not in metadata:
             raise QuorumError(
                 f"Minari dataset {dataset.id!r}, episode {number}: its metadata has no {key!r}: "
                 "write the expert there with update_episode_metadata, or give another expert_key."
             )
-        names.append(metadata[key])
+    names = [metadata[key] for metadata in about]
     if not names:
         raise QuorumError(f"Minari dataset {dataset.id!r} has no episode: give at least one.")
     if all(isinstance(name, int | np.integer) for name in names):
@@ -190,28 +188,22 @@ def _experts(dataset: Any, key: str) -> Any:
     return np.unique([str(name) for name in names], return_inverse=True)[1]
 
 
-def _episodes(dataset: Any) -> Iterator[Any]:
-    """The episodes, each as long as its own metadata says.
+def _checked(dataset: Any, episode: Any, metadata: Mapping[str, Any], declared: Declared) -> Any:
+    """The episode, if it is whole and as long as its own metadata says.
 
     Minari's Arrow reader pairs files with episode numbers by position: a long episode that comes in
     two parts would shift all that follow.
     """
-    metadatas = dataset.storage.get_episode_metadata(dataset.episode_indices)
-    for metadata, episode in zip(metadatas, dataset.iterate_episodes(), strict=True):
-        if int(metadata["total_steps"]) != len(episode.rewards):
-            raise QuorumError(
-                f"Minari dataset {dataset.id!r}, episode {episode.id}: "
-                f"{len(episode.rewards)} steps were read, its metadata says "
-                f"{metadata['total_steps']}: store it as HDF5."
-            )
-        yield episode
 
-
-def _checked(dataset: Any, episode: Any, declared: Declared) -> Any:
     def place(row: int) -> str:
         return f"Minari dataset {dataset.id!r}, episode {episode.id}, step {row}"
 
     length = len(episode.rewards)
+    if int(metadata["total_steps"]) != length:
+        raise QuorumError(
+            f"Minari dataset {dataset.id!r}, episode {episode.id}: {length} steps were read, its "
+            f"metadata says {metadata['total_steps']}: store it as HDF5."
+        )
     if length == 0 or len(episode.actions) != length or len(episode.observations) != length + 1:
         raise QuorumError(
             f"{place(0)}: {length} rewards, {len(episode.actions)} actions and "

@@ -6,7 +6,7 @@ reads only the offsets, however long it is. Any Arrow reader opens it as a table
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import pyarrow as pa
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
-from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Episodes
+from quorum_rl.logs.declared import (
+    METADATA_KEY,
+    Declared,
+    declared_from_json,
+    declared_to_json,
+)
+from quorum_rl.logs.demonstrations import Columns, Demonstrations, Episodes
 
-VERSION = 1
-METADATA_KEY = b"quorum_rl.demonstrations"
 NAMES_KEY = b"quorum_rl.expert_names"
 COLUMNS = ("expert", "terminated", "truncated", "observations", "actions", "rewards")
 
@@ -118,33 +122,3 @@ def _not_ours(path: str | Path, why: str) -> QuorumError:
         f"demonstrations {str(path)!r} cannot be opened ({why}): give a file that Quorum wrote, "
         "or import a table with 'quorum demos import' (in Python, read_table)."
     )
-
-
-def declared_to_json(declared: Declared) -> bytes:
-    """What was declared, as the metadata of a file."""
-    params = {name: float(value) for name, value in declared.world_params.items()}
-    facts = asdict(declared) | {"world_params": params}
-    return json.dumps({"version": VERSION} | facts, default=_plain_number).encode()
-
-
-def declared_from_json(metadata: bytes) -> Declared:
-    """What `declared_to_json` wrote.
-
-    Raises:
-        QuorumError: if it is damaged or of a version this release does not know.
-    """
-    try:
-        facts = json.loads(metadata)
-        version = facts.pop("version")
-        if version == VERSION:
-            return Declared(**facts)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        if isinstance(error, QuorumError):
-            raise
-        raise QuorumError("what was declared is unreadable: write the file again.") from error
-    raise QuorumError(f"its format is version {version}, this Quorum reads {VERSION}: update it.")
-
-
-def _plain_number(value: Any) -> Any:
-    """NumPy numbers as JSON numbers."""
-    return value.item()

@@ -16,8 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs.assemble import arrange, as_actions, check_finite, check_truncations
-from quorum_rl.logs.demonstrations import Columns, Declared, Demonstrations, Flags, Floats, Integers
+from quorum_rl.logs.assemble import arrange, as_actions, as_floats, check_finite, check_truncations
+from quorum_rl.logs.declared import Declared
+from quorum_rl.logs.demonstrations import (
+    Columns,
+    Demonstrations,
+    Flags,
+    Floats,
+    Integers,
+    first_true,
+)
 
 SUCCESSOR_TOLERANCE = 1e-4  # a text file may have rounded one of the two
 
@@ -52,14 +60,20 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
     Raises:
         QuorumError: naming the place of the first fault.
     """
-    actions = _checked_values(rows, declared, place)
-    order = _order(rows)
-    rows = _take(rows._replace(action=actions), order)
+    check_finite(rows.observation, "the observation", place)
+    check_finite(rows.reward, "the reward", place)
+    if rows.next_observation is not None:
+        check_finite(rows.next_observation, "the next observation", place)
+    rows = rows._replace(action=as_actions(rows.action, declared, place))
+    order = np.lexsort((rows.step, rows.episode, rows.expert))  # file order among equals
+    if not np.array_equal(order, np.arange(len(order))):  # else no second copy of the file
+        rows = Rows(*(None if column is None else column[order] for column in rows))  # type: ignore[arg-type]
 
     def sorted_place(row: int) -> str:
         return place(int(order[row]))
 
-    first = _starts(rows)
+    changed = (np.diff(rows.expert) != 0) | (np.diff(rows.episode) != 0)
+    first = np.concatenate([[0], np.flatnonzero(changed) + 1])
     length = np.diff(np.append(first, len(order)))
     _check_steps(rows, first, length, order, place)
     last = first + length - 1
@@ -68,40 +82,14 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
     return _with_last_states(rows, last, truncated, length, declared, sorted_place)
 
 
-def _checked_values(rows: Rows, declared: Declared, place: Place) -> npt.NDArray[Any]:
-    check_finite(rows.observation, "the observation", place)
-    check_finite(rows.reward, "the reward", place)
-    if rows.next_observation is not None:
-        check_finite(rows.next_observation, "the next observation", place)
-    return as_actions(rows.action, declared, place)
-
-
-def _order(rows: Rows) -> Integers:
-    """The permutation that sorts by expert, episode and step; file order among equals."""
-    return np.lexsort((rows.step, rows.episode, rows.expert))
-
-
-def _take(rows: Rows, order: Integers) -> Rows:
-    if np.array_equal(order, np.arange(len(order))):
-        return rows  # the usual case: no second copy of the file
-    return Rows(*(None if column is None else column[order] for column in rows))  # type: ignore[arg-type]
-
-
-def _starts(rows: Rows) -> Integers:
-    """The row in which each episode begins."""
-    changed = (np.diff(rows.expert) != 0) | (np.diff(rows.episode) != 0)
-    return np.concatenate([[0], np.flatnonzero(changed) + 1])
-
-
 def _check_steps(
     rows: Rows, first: Integers, length: Integers, order: Integers, place: Place
 ) -> None:
     """Every episode has the steps 0, 1, 2, … once each and one expert."""
     expected = np.arange(len(order)) - np.repeat(first, length)
-    wrong = np.flatnonzero(rows.step != expected)
-    if not len(wrong):
+    row = first_true(rows.step != expected)
+    if row is None:
         return
-    row = int(wrong[0])
     here, wanted, found = place(int(order[row])), int(expected[row]), int(rows.step[row])
     if wanted > 0 and found == rows.step[row - 1]:
         raise QuorumError(
@@ -132,9 +120,7 @@ def _check_ends(
 
     Lengths are judged here, before the time limit may be moved forward.
     """
-    too_long = np.flatnonzero(length > declared.horizon)
-    if len(too_long):
-        episode = int(too_long[0])
+    if (episode := first_true(length > declared.horizon)) is not None:
         raise QuorumError(
             f"{place(int(last[episode]))}: an episode of {length[episode]} steps exceeds the "
             f"declared horizon of {declared.horizon}: declare the time limit under which the "
@@ -143,22 +129,25 @@ def _check_ends(
     ended = rows.terminated if rows.truncated is None else rows.terminated | rows.truncated
     is_last = np.zeros(len(rows.step), dtype=np.bool_)
     is_last[last] = True
-    early = np.flatnonzero(ended & ~is_last)
-    if len(early):
+    if (row := first_true(ended & ~is_last)) is not None:
         raise QuorumError(
-            f"{place(int(early[0]) + 1)}: this row follows the end of its episode, in "
-            f"{place(int(early[0]))}: give the next episode another number or correct the flag."
+            f"{place(row + 1)}: this row follows the end of its episode, in {place(row)}: give the "
+            "next episode another number or correct the flag."
         )
     reached = length == declared.horizon
     truncated: Flags = reached if rows.truncated is None else rows.truncated[last]
-    cut = np.flatnonzero(~(rows.terminated[last] | truncated))
-    if len(cut):
+    if (episode := first_true(~(rows.terminated[last] | truncated))) is not None:
         raise QuorumError(
-            f"{place(int(last[cut[0]]))}: the episode stops here neither terminated nor truncated: "
-            "leave out logs that were cut short, since their end would tell on the expert."
+            f"{place(int(last[episode]))}: the episode stops here neither terminated nor "
+            "truncated: leave out logs that were cut short, since their end would tell on the "
+            "expert."
         )
     check_truncations(
-        declared, length, rows.terminated[last], truncated, lambda one: place(int(last[one]))
+        declared,
+        length,
+        rows.terminated[last],
+        truncated,
+        lambda episode: place(int(last[episode])),
     )
     return truncated
 
@@ -172,11 +161,10 @@ def _check_successors(rows: Rows, last: Integers, place: Place) -> None:
     gap = np.abs(following - given) > SUCCESSOR_TOLERANCE * (1 + np.abs(following))
     differs = gap.any(axis=1)
     differs[last[:-1]] = False
-    wrong = np.flatnonzero(differs)
-    if len(wrong):
+    if (row := first_true(differs)) is not None:
         raise QuorumError(
-            f"{place(int(wrong[0]))}: the next observation is not what {place(int(wrong[0]) + 1)} "
-            "observed: observations and actions are shifted against each other, align them."
+            f"{place(row)}: the next observation is not what {place(row + 1)} observed: "
+            "observations and actions are shifted against each other, align them."
         )
 
 
@@ -192,7 +180,18 @@ def _with_last_states(
     terminated = rows.terminated[last]
     cut = np.zeros(len(last), dtype=np.bool_)
     if rows.next_observation is None:
-        _check_can_be_cut(declared, last, length, truncated & ~terminated, place)
+        # A time limit can be moved forward, another end cannot.
+        early = truncated & ~terminated & (length < declared.horizon)
+        if (episode := first_true(early)) is not None:
+            raise QuorumError(
+                f"{place(int(last[episode]))}: the state after this truncated episode is unknown: "
+                "add the next_observation columns."
+            )
+        if declared.horizon == 1:
+            raise QuorumError(
+                f"{place(0)}: episodes of one step are of no use without the state after it: add "
+                "the next_observation columns."
+            )
         cut = length == declared.horizon
         declared = replace(declared, horizon=declared.horizon - 1)
     copies = np.ones(len(rows.step), dtype=np.int64)
@@ -212,18 +211,97 @@ def _with_last_states(
     )
 
 
-def _check_can_be_cut(
-    declared: Declared, last: Integers, length: Integers, truncated: Flags, place: Place
-) -> None:
-    """Without next observations a time limit can be moved forward, another end cannot."""
-    early = np.flatnonzero(truncated & (length < declared.horizon))
-    if len(early):
+# --- step arrays, as d3rlpy has them ---
+
+
+class StepArrays(NamedTuple):
+    """The first five are what d3rlpy's `MDPDataset` takes; `experts` says who acted.
+
+    Without `next_observations` the time limit moves forward by one step, for what came after it is
+    unknown. Shapes: (steps,); observations (steps, observation_size).
+    """
+
+    observations: npt.NDArray[Any]
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[Any]
+    terminals: npt.NDArray[Any]
+    timeouts: npt.NDArray[Any]
+    experts: npt.NDArray[Any]
+    next_observations: npt.NDArray[Any] | None = None
+
+
+def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
+    """Demonstrations from step arrays; columns of shape (steps, 1) are flattened.
+
+    Experts may be named by integers or strings; strings are numbered in their sorted order.
+
+    Raises:
+        QuorumError: naming the row (counted from 1) of the first fault.
+    """
+    actions, rewards, terminals, timeouts, experts = (
+        np.asarray(column).reshape(-1) for column in arrays[1:6]
+    )
+    count = len(actions)
+    if count == 0:
+        raise QuorumError("step arrays: there is no step; give at least one episode.")
+    for name, column in zip(StepArrays._fields, arrays, strict=True):
+        if column is None:
+            continue
+        width = (declared.observation_size,) if name.endswith("observations") else ()
+        values = np.asarray(column)
+        shape = values.shape if width else (values.size,)
+        if shape != (count, *width):
+            raise QuorumError(
+                f"step arrays: {name} have shape {values.shape}, expected {(count, *width)}: "
+                f"give one row per action and the declared observation_size."
+            )
+    identities = _identities(experts)
+    ended = (terminals != 0) | (timeouts != 0)
+    episode = np.concatenate([[0], np.cumsum(ended)[:-1]])
+    first = np.flatnonzero(np.diff(episode, prepend=-1))
+    changed = first_true((np.diff(identities) != 0) & (np.diff(episode) == 0))
+    if changed is not None:
         raise QuorumError(
-            f"{place(int(last[early[0]]))}: the state after this truncated episode is unknown: "
-            "add the next_observation columns."
+            f"{_in_arrays(changed + 1)}: this episode belongs to two experts: set timeouts or "
+            "terminals where an episode ends, or give all its rows one expert."
         )
-    if declared.horizon == 1:
-        raise QuorumError(
-            f"{place(0)}: episodes of one step are of no use without the state after it: add the "
-            "next_observation columns."
-        )
+    rows = Rows(
+        expert=identities,
+        episode=episode,
+        step=np.arange(count) - first[episode],
+        observation=as_floats(arrays.observations),
+        action=actions,
+        reward=as_floats(rewards),
+        terminated=terminals != 0,
+        truncated=timeouts != 0,
+        next_observation=None
+        if arrays.next_observations is None
+        else as_floats(arrays.next_observations),
+    )
+    return from_rows(rows, declared, _in_arrays)
+
+
+def to_step_arrays(demonstrations: Demonstrations) -> StepArrays:
+    """All transitions as step arrays, with their successors."""
+    steps = demonstrations.transitions(np.arange(demonstrations.transition_count))
+    return StepArrays(
+        observations=np.asarray(steps.observation),
+        actions=np.asarray(steps.action),
+        rewards=np.asarray(steps.reward),
+        terminals=np.asarray(steps.terminated),
+        timeouts=np.asarray(steps.truncated),
+        experts=np.repeat(demonstrations.episodes.expert, demonstrations.episodes.length),
+        next_observations=np.asarray(steps.next_observation),
+    )
+
+
+def _identities(experts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if experts.dtype.kind in "iu":
+        return experts.astype(np.int64)
+    if experts.dtype.kind in "US":
+        return np.unique(experts, return_inverse=True)[1].astype(np.int64)
+    raise QuorumError(f"step arrays: experts have type {experts.dtype}: give integers or strings.")
+
+
+def _in_arrays(row: int) -> str:
+    return f"step arrays, row {row + 1}"

@@ -16,9 +16,8 @@ import pyarrow.parquet
 
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import replacing, require_file
-from quorum_rl.logs.demonstrations import Declared, Demonstrations
-from quorum_rl.logs.embedded import settled
-from quorum_rl.logs.native import METADATA_KEY, declared_to_json
+from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_to_json, settled
+from quorum_rl.logs.demonstrations import Demonstrations, first_true
 from quorum_rl.logs.rows import Rows, from_rows
 
 BATCH = 1 << 19  # transitions written together
@@ -52,7 +51,7 @@ def columns_named(names: Mapping[str, str | Sequence[str]]) -> TableColumns:
     Raises:
         QuorumError: for a column that there is not.
     """
-    known = [one.name for one in fields(TableColumns)]
+    known = [column.name for column in fields(TableColumns)]
     for name in names:
         if name not in known:
             raise unknown_name("column of logs", name, known)
@@ -146,8 +145,7 @@ class _Reader:
     def complete(self, name: str) -> Any:
         """A column in which no value is missing."""
         column = self.column(name)
-        if column.null_count:
-            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        if (row := first_true(column.is_null().to_numpy(zero_copy_only=False))) is not None:
             raise QuorumError(
                 f"{_place(self.file)(row)}: the value of column {name!r} is missing: fill it in or "
                 "leave out the whole episode."
@@ -219,17 +217,16 @@ class _Reader:
                 f"observation_size {size} was declared: correct one of the two."
             )
         vectors = np.empty((self.table.num_rows, size), dtype=np.float32)
-        for index, one in enumerate(names):
-            vectors[:, index] = self.floats(one)
+        for index, column in enumerate(names):
+            vectors[:, index] = self.floats(column)
         return vectors
 
     def _lists(self, name: str, size: int) -> Any:
         column = self.complete(name)
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(lengths != size)
-        if len(wrong):
+        if (row := first_true(lengths != size)) is not None:
             raise QuorumError(
-                f"{_place(self.file)(int(wrong[0]))}: {name!r} has {lengths[wrong[0]]} numbers, "
+                f"{_place(self.file)(row)}: {name!r} has {lengths[row]} numbers, "
                 f"but observation_size {size} was declared: correct one of the two."
             )
         values = pc.cast(column.flatten(), pa.float32(), safe=False)
@@ -260,8 +257,8 @@ def _vector_names(name: str | tuple[str, ...], present: list[str]) -> list[str]:
         return list(name)
     if name in present:
         return [name]
-    numbered = {one for one in present if re.fullmatch(re.escape(name) + r"_\d+", one)}
-    return [f"{name}_{index}" for index in range(len(numbered))]
+    numbered = [other for other in present if re.fullmatch(re.escape(name) + r"_\d+", other)]
+    return [f"{name}_{index}" for index in range(len(set(numbered)))]
 
 
 def _is_number(kind: Any) -> bool:
@@ -299,12 +296,12 @@ def _read_csv(file: Path, columns: TableColumns) -> Any:
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
             names = next(csv.reader(opened), [])
-        types = {one: pa.float32() for one in names}
+        types = dict.fromkeys(names, pa.float32())
         types |= {columns.expert: pa.string(), columns.episode: pa.string()}
         types |= {columns.step: pa.int64(), columns.action: pa.int64()}
         types |= {columns.terminated: pa.bool_(), columns.truncated: pa.bool_()}
         used = _used(columns, names)
-        doubled = [one for one in used if names.count(one) > 1]
+        doubled = [name for name in used if names.count(name) > 1]
         if doubled:
             raise QuorumError(f"{str(file)!r} has two columns {doubled[0]!r}: rename one.")
         return pa.csv.read_csv(
@@ -324,7 +321,7 @@ def _read_csv(file: Path, columns: TableColumns) -> Any:
 def _used(columns: TableColumns, present: list[str]) -> list[str]:
     """The columns of the file that mean something to us; others may hold anything."""
     wanted: list[str] = []
-    for one in fields(columns):
-        name = getattr(columns, one.name)
-        wanted += _vector_names(name, present) if "observation" in one.name else [name]
+    for column in fields(columns):
+        name = getattr(columns, column.name)
+        wanted += _vector_names(name, present) if "observation" in column.name else [name]
     return [name for name in wanted if name in present]
