@@ -3,7 +3,9 @@
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.envs import AnyWorld, Step, get_world, uniform_policy, world_names
+from quorum_rl.envs import AnyWorld, get_world, uniform_policy, world_names
 from quorum_rl.envs.cartpole import CartPole, CartPoleParams, CartPoleState
 from quorum_rl.envs.conformance import check_world
 from quorum_rl.envs.reference import episode_returns
@@ -56,85 +58,47 @@ def test_the_worlds_that_come_along_keep_the_protocol(name: str) -> None:
     check_world(get_world(name))
 
 
-# Each of the following worlds breaks one rule.
-
-Broken = Callable[[], Any]
-BROKEN: list[tuple[str, Broken]] = []
+# Each of the following worlds is CartPole but for one rule that it breaks.
 
 
-def broken(message: str) -> Callable[[type], type]:
-    """Says what `check_world` must say about the class below."""
-
-    def note(cls: type) -> type:
-        BROKEN.append((message, cls))
-        return cls
-
-    return note
+def changed(**members: Any) -> Any:
+    """CartPole with other members, such as `reset`."""
+    return type("Changed", (CartPole,), members)()
 
 
-@broken("is not a world: it has no spaces, facts, default_params, settings, reset, step")
-class NotAWorld:
-    name = "nothing"
+def replacing(member: str, **fields: Any) -> Any:
+    """CartPole with a changed field in one of its facts, spaces or units."""
+    return changed(**{member: replace(getattr(CartPole, member), **fields)})
 
 
-@broken("name is '': give it a text")
-class Nameless(CartPole):
-    name = ""
+def giving(params: Any) -> Any:
+    return changed(default_params=lambda _: params)
 
 
-@broken("spaces is 4, not a Spaces")
-class WrongSpaces(CartPole):
-    spaces = 4  # type: ignore[assignment]
+def with_settings(**fields: Any) -> Any:
+    return changed(settings=lambda _: replace(CartPole().settings(), **fields))
 
 
-@broken("spaces.low has 3 numbers for 4 observation names")
-class ShortBounds(CartPole):
-    spaces = replace(CartPole.spaces, low=(-1.0, -1.0, -1.0))
+def starting(alter: Callable[..., Any]) -> Any:
+    """CartPole whose reset goes through `alter(state, observation, key, params)`."""
+
+    def reset(self: Any, key: Any, params: Any) -> Any:
+        return alter(*CartPole.reset(self, key, params), key, params)
+
+    return changed(reset=reset)
 
 
-@broken("spaces.low is not at most spaces.high for 'velocity'")
-class CrossedBounds(CartPole):
-    spaces = replace(CartPole.spaces, low=(-5.0, 1.0, -1.0, -9.0), high=(5.0, 0.0, 1.0, 9.0))
+def stepping(alter: Callable[[Any], Any]) -> Any:
+    """CartPole whose step goes through `alter`."""
+
+    def step(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+        return alter(CartPole.step(self, key, state, action, params))
+
+    return changed(step=step)
 
 
-@broken("needs at least two actions")
-class NoChoice(CartPole):
-    spaces = replace(CartPole.spaces, action_names=("left",))
-
-
-@broken("observation_names is empty")
-class Blind(CartPole):
-    spaces = replace(CartPole.spaces, observation_names=(), low=(), high=())
-
-
-@broken("units is 1, not a Units")
-class WrongUnits(CartPole):
-    units = 1  # type: ignore[assignment]
-
-
-@broken("give 4 finite numbers, one per observation name")
-class ShortUnits(CartPole):
-    units = replace(CartPole.units, scale=(1.0,))
-
-
-@broken("units.scale and units.reward_scale must be positive")
-class NoScale(CartPole):
-    units = replace(CartPole.units, scale=(1.0, 0.0, 1.0, 1.0))
-
-
-@broken("facts is None, not a Facts")
-class NoFacts(CartPole):
-    facts = None  # type: ignore[assignment]
-
-
-@broken("facts.random_return 5.0 must lie below facts.reference_return 5.0")
-class NoSpan(CartPole):
-    facts = replace(CartPole.facts, random_return=5.0, reference_return=5.0)
-
-
-@broken("facts.evaluation_time_limit is 0")
-class NoTime(CartPole):
-    facts = replace(CartPole.facts, evaluation_time_limit=0)
+def stepping_with(**fields: Any) -> Any:
+    return stepping(lambda after: after._replace(**fields))
 
 
 @dataclass
@@ -142,206 +106,161 @@ class Thawed:
     time_limit: int = 200
 
 
-@broken("must give a frozen dataclass")
-class ThawedParams(CartPole):
-    def default_params(self) -> Any:
-        return Thawed()
-
-
 @dataclass(frozen=True)
 class Opaque:
     time_limit: int = 200
 
 
-@broken("something JAX cannot look into")
-class OpaqueParams(CartPole):
-    def default_params(self) -> Any:
-        return Opaque()
-
-
-@broken("params have no field 'time_limit'")
-class TimelessParams(CartPole):
-    def default_params(self) -> Any:
-        return CartPoleState(*[jnp.float32(0.0)] * 5)
-
-
-@broken("default parameter 'gravity' is nan, give one finite number")
-class NotANumber(CartPole):
-    def default_params(self) -> CartPoleParams:
-        return CartPoleParams(gravity=float("nan"))
-
-
-@broken(r"settings\(\) gives a list, not the CartPoleParams")
-class ListOfSettings(CartPole):
-    def settings(self) -> Any:
-        return [self.default_params()]
-
-
-@broken("needs the same shape .* 'force': \\(7,\\)")
-class RaggedSettings(CartPole):
-    def settings(self) -> CartPoleParams:
-        return replace(super().settings(), force=np.ones(7, np.float32))  # type: ignore[arg-type]
-
-
-@broken(r"reset gives Array\w*, not the pair")
-class ResetWithoutState(CartPole):
-    def reset(self, key: Any, params: Any) -> Any:
-        return super().reset(key, params)[1]
-
-
-@broken(r"observation from reset is float32\(3,\), not a JAX array float32\(4,\)")
-class ShortObservation(CartPole):
-    def reset(self, key: Any, params: Any) -> Any:
-        state, observation = super().reset(key, params)
-        return state, observation[:3]
-
-
-@broken("'angle' from reset is 7.0, outside")
-class OutOfBounds(CartPole):
-    def reset(self, key: Any, params: Any) -> Any:
-        state, observation = super().reset(key, params)
-        return state, observation.at[2].set(7.0)
-
-
-class Altered(CartPole):
-    """CartPole whose step goes through `alter`."""
-
-    def alter(self, after: Step[CartPoleState]) -> Any:
-        return after
-
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        return self.alter(super().step(key, state, action, params))
-
-
-@broken("the state from reset holds a typed random key 'position', .* jax.random.key_data")
-class KeyInState(CartPole):
-    def reset(self, key: Any, params: Any) -> Any:
-        state, observation = super().reset(key, params)
-        return replace(state, position=key), observation
-
-
-@broken(r"default_params\(\) holds a typed random key 'gravity'")
-class KeyInParams(CartPole):
-    def default_params(self) -> CartPoleParams:
-        return CartPoleParams(gravity=jax.random.key(0))  # type: ignore[arg-type]
-
-
-@broken(r"settings\(\) holds a typed random key 'force'")
-class KeyInSettings(CartPole):
-    def settings(self) -> CartPoleParams:
-        return replace(super().settings(), force=jax.random.split(jax.random.key(0), 1000))  # type: ignore[arg-type]
-
-
-@broken("field 'wind' has compare=False, .* share compiled programs")
 @dataclass(frozen=True)
 class NotCompared(CartPole):
     wind: float = field(default=0.0, compare=False)
 
 
-@broken("step gives tuple, not a quorum_rl.envs.Step")
-class StepAsTuple(Altered):
-    def alter(self, after: Any) -> Any:
-        return tuple(after)
+def remembering_step() -> Any:
+    calls = count()
+    return stepping(lambda after: after._replace(reward=jnp.float32(next(calls))))
 
 
-@broken(r"observation from step is int32\(4,\), not a JAX array float32")
-class WholeNumbers(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(observation=after.observation.astype(jnp.int32))
+def remembering_reset() -> Any:
+    calls = count()
+
+    def reset(self: Any, key: Any, params: Any) -> Any:
+        return CartPole.reset(self, jax.random.fold_in(key, next(calls)), params)
+
+    return changed(reset=reset)
 
 
-@broken(r"reward from step is 1.0, not a JAX array float32\(\)")
-class PythonReward(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(reward=1.0)
+def different_when_traced(after: Any) -> Any:
+    traced = isinstance(after.reward + after.observation[0], jax.core.Tracer)
+    return after._replace(reward=jnp.float32(2.0 if traced else 1.0))
 
 
-@broken("reward from step is inf")
-class EndlessReward(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(reward=jnp.float32(jnp.inf))
-
-
-@broken(r"terminated from step is float32\(\), not a JAX array bool")
-class FloatFlag(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(terminated=after.terminated.astype(jnp.float32))
-
-
-@broken("shapes and dtypes must stay the same")
-class GrowingState(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(state=replace(after.state, position=jnp.zeros(2)))
-
-
-@broken("step called twice alike gives two different results")
-class RememberingStep(Altered):
-    calls = [0]  # noqa: RUF012  (the very thing that is forbidden)
-
-    def alter(self, after: Any) -> Any:
-        self.calls[0] += 1
-        return after._replace(reward=jnp.float32(self.calls[0]))
-
-
-@broken("reset with the same key gives two different states")
-class RememberingReset(CartPole):
-    calls = [0]  # noqa: RUF012
-
-    def reset(self, key: Any, params: Any) -> Any:
-        self.calls[0] += 1
-        return super().reset(jax.random.fold_in(key, self.calls[0]), params)
-
-
-@broken("with time_limit 2, truncated is False after step 2")
-class NeverTruncated(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(truncated=jnp.bool_(False))
-
-
-@broken("with time_limit 2, truncated is True after step 1")
-class TruncatedEarly(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(truncated=jnp.bool_(True))
-
-
-@broken("fails under jit")
-class PythonBranch(Altered):
-    def alter(self, after: Any) -> Any:
-        return after._replace(reward=jnp.float32(1.0 if after.reward > 0 else 0.0))
-
-
-@broken("step under jit gives other numbers than without")
-class DifferentWhenTraced(Altered):
-    def alter(self, after: Any) -> Any:
-        traced = isinstance(after.reward + after.observation[0], jax.core.Tracer)
-        return after._replace(reward=jnp.float32(2.0 if traced else 1.0))
-
-
-@broken("fails under vmap over states and settings, and scan")
-class PythonBranchInReset(CartPole):
-    def reset(self, key: Any, params: Any) -> Any:
-        state, observation = super().reset(key, params)
-        return state, (-observation if observation[0] > 9 else observation)
-
-
-@broken("fails under vmap over states and settings, and scan")
-class TypeFromParams(CartPole):
-    def settings(self) -> CartPoleParams:
-        return replace(super().settings(), gravity=np.full(1000, 10))  # type: ignore[arg-type]
-
-    def reset(self, key: Any, params: Any) -> Any:
-        state, observation = super().reset(key, params)
+def type_from_params() -> Any:
+    def reset(self: Any, key: Any, params: Any) -> Any:
+        state, observation = CartPole.reset(self, key, params)
         return replace(state, position=jnp.zeros_like(params.gravity)), observation
 
+    def settings(self: Any) -> Any:
+        return replace(CartPole.settings(self), gravity=np.full(1000, 10))  # type: ignore[arg-type]
 
-@broken("a reward in its settings is not finite")
-class BreaksElsewhere(CartPole):
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        after = super().step(key, state, action, params)
+    return changed(reset=reset, settings=settings)
+
+
+def breaking_elsewhere() -> Any:
+    def step(self: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
+        after = CartPole.step(self, key, state, action, params)
         return after._replace(reward=jnp.where(params.gravity == 9.8, after.reward, jnp.nan))
 
+    return changed(step=step)
 
-@pytest.mark.parametrize(("message", "make"), BROKEN, ids=[make.__name__ for _, make in BROKEN])
-def test_a_world_that_breaks_a_rule_is_told_which(message: str, make: Broken) -> None:
+
+BROKEN: list[tuple[Any, str]] = [
+    (
+        SimpleNamespace(name="nothing"),
+        "is not a world: it has no spaces, facts, default_params, settings, reset, step",
+    ),
+    (changed(name=""), "name is '': give it a text"),
+    (NotCompared(), "field 'wind' has compare=False, .* share compiled programs"),
+    # what it says of itself
+    (changed(spaces=4), "spaces is 4, not a Spaces"),
+    (replacing("spaces", low=(-1.0, -1.0, -1.0)), "spaces.low has 3 numbers for 4 observation na"),
+    (
+        replacing("spaces", low=(-5.0, 1.0, -1.0, -9.0), high=(5.0, 0.0, 1.0, 9.0)),
+        "spaces.low is not at most spaces.high for 'velocity'",
+    ),
+    (replacing("spaces", action_names=("left",)), "needs at least two actions"),
+    (replacing("spaces", observation_names=(), low=(), high=()), "observation_names is empty"),
+    (changed(units=1), "units is 1, not a Units"),
+    (replacing("units", scale=(1.0,)), "give 4 finite numbers, one per observation name"),
+    (
+        replacing("units", scale=(1.0, 0.0, 1.0, 1.0)),
+        "units.scale and units.reward_scale must be positive",
+    ),
+    (changed(facts=None), "facts is None, not a Facts"),
+    (
+        replacing("facts", random_return=5.0, reference_return=5.0),
+        "facts.random_return 5.0 must lie below facts.reference_return 5.0",
+    ),
+    (replacing("facts", evaluation_time_limit=0), "facts.evaluation_time_limit is 0"),
+    # its parameters
+    (giving(Thawed()), "must give a frozen dataclass"),
+    (giving(Opaque()), "something JAX cannot look into"),
+    (giving(CartPoleState(*[jnp.float32(0.0)] * 5)), "params have no field 'time_limit'"),
+    (
+        giving(CartPoleParams(gravity=float("nan"))),
+        "default parameter 'gravity' is nan, give one finite number",
+    ),
+    (
+        giving(CartPoleParams(gravity=jax.random.key(0))),  # type: ignore[arg-type]
+        r"default_params\(\) holds a typed random key 'gravity'",
+    ),
+    (
+        changed(settings=lambda self: [self.default_params()]),
+        r"settings\(\) gives a list, not the CartPoleParams",
+    ),
+    (with_settings(force=np.ones(7, np.float32)), r"needs the same shape .* 'force': \(7,\)"),
+    (
+        with_settings(force=jax.random.split(jax.random.key(0), 1000)),
+        r"settings\(\) holds a typed random key 'force'",
+    ),
+    # how it starts
+    (
+        starting(lambda _state, observation, *_: observation),
+        r"reset gives Array\w*, not the pair",
+    ),
+    (
+        starting(lambda state, observation, *_: (state, observation[:3])),
+        r"observation from reset is float32\(3,\), not a JAX array float32\(4,\)",
+    ),
+    (
+        starting(lambda state, observation, *_: (state, observation.at[2].set(7.0))),
+        "'angle' from reset is 7.0, outside",
+    ),
+    (
+        starting(lambda state, seen, key, _: (replace(state, position=key), seen)),
+        "the state from reset holds a typed random key 'position', .* jax.random.key_data",
+    ),
+    (remembering_reset(), "reset with the same key gives two different states"),
+    (
+        starting(lambda state, seen, *_: (state, -seen if seen[0] > 9 else seen)),
+        "fails under vmap over states and settings, and scan",
+    ),
+    # how it goes on
+    (stepping(tuple), "step gives tuple, not a quorum_rl.envs.Step"),
+    (
+        stepping(lambda after: after._replace(observation=after.observation.astype(jnp.int32))),
+        r"observation from step is int32\(4,\), not a JAX array float32",
+    ),
+    (stepping_with(reward=1.0), r"reward from step is 1.0, not a JAX array float32\(\)"),
+    (stepping_with(reward=jnp.float32(jnp.inf)), "reward from step is inf"),
+    (
+        stepping_with(terminated=jnp.float32(0)),
+        r"terminated from step is float32\(\), not a JAX array bool",
+    ),
+    (
+        stepping(lambda after: after._replace(state=replace(after.state, position=jnp.zeros(2)))),
+        "shapes and dtypes must stay the same",
+    ),
+    (remembering_step(), "step called twice alike gives two different results"),
+    (
+        stepping_with(truncated=jnp.bool_(False)),
+        "with time_limit 2, truncated is False after step 2",
+    ),
+    (
+        stepping_with(truncated=jnp.bool_(True)),
+        "with time_limit 2, truncated is True after step 1",
+    ),
+    (
+        stepping(lambda after: after._replace(reward=jnp.float32(1.0 if after.reward > 0 else 0))),
+        "fails under jit",
+    ),
+    (stepping(different_when_traced), "step under jit gives other numbers than without"),
+    (type_from_params(), "fails under vmap over states and settings, and scan"),
+    (breaking_elsewhere(), "a reward in its settings is not finite"),
+]
+
+
+@pytest.mark.parametrize(("world", "message"), BROKEN, ids=[message for _, message in BROKEN])
+def test_a_world_that_breaks_a_rule_is_told_which(world: Any, message: str) -> None:
     with pytest.raises(QuorumError, match=message):
-        check_world(make())
+        check_world(world)

@@ -79,7 +79,7 @@ def _about_keys(tree: Any, what: str) -> Complaints:
 
 
 def _about_spaces(world: AnyWorld) -> Complaints:
-    spaces = world.spaces
+    spaces: Any = world.spaces
     if not isinstance(spaces, Spaces):
         yield f"spaces is {spaces!r}, not a Spaces"
     size = spaces.observation_size
@@ -96,7 +96,7 @@ def _about_spaces(world: AnyWorld) -> Complaints:
 
 
 def _about_facts(world: AnyWorld) -> Complaints:
-    facts = world.facts
+    facts: Any = world.facts
     if not isinstance(facts, Facts):
         yield f"facts is {facts!r}, not a Facts"
     if not facts.random_return < facts.reference_return:
@@ -169,7 +169,7 @@ def _about_settings(world: AnyWorld) -> Complaints:
 def _about_reset_and_step(world: AnyWorld, jitted: Any) -> Complaints:
     """What comes back has the right form, and the same again for the same arguments."""
     params, key, action = world.default_params(), jax.random.key(SEED), jnp.int32(0)
-    begun = world.reset(key, params)
+    begun: Any = world.reset(key, params)
     if not isinstance(begun, tuple) or len(begun) != 2:
         yield f"reset gives {type(begun).__name__}, not the pair (state, observation)"
     state, observation = begun
