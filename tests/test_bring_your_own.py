@@ -58,7 +58,7 @@ class Walk(NamedTuple):
     answers: list[Answer]
 
     def answer(self, *words: str) -> Answer:
-        (found,) = [one for one in self.answers if set(words) <= set(one.words)]
+        (found,) = [answer for answer in self.answers if set(words) <= set(answer.words)]
         return found
 
 
@@ -137,16 +137,16 @@ def without_numbers(text: str) -> str:
 
 def test_every_command_of_the_page_ends_as_the_page_shows(walk: Walk) -> None:
     assert len(walk.answers) >= 18
-    for one in walk.answers:
-        refused = one.shown.startswith("quorum: ")
-        assert (one.status, one.words) == (2 if refused else 0, one.words), one.said
+    for answer in walk.answers:
+        refused = answer.shown.startswith("quorum: ")
+        assert (answer.status, answer.words) == (2 if refused else 0, answer.words), answer.said
 
 
 def test_what_is_refused_is_refused_in_the_words_of_the_page(walk: Walk) -> None:
-    shown = [one for one in walk.answers if one.shown]
+    shown = [answer for answer in walk.answers if answer.shown]
     assert len(shown) == 3
-    for one in shown:
-        assert without_numbers(one.shown) in without_numbers(one.said)
+    for answer in shown:
+        assert without_numbers(answer.shown) in without_numbers(answer.said)
 
 
 def test_the_plans_that_the_page_shows_are_those_that_fit_prints(walk: Walk) -> None:
@@ -240,7 +240,7 @@ def test_the_logged_actions_are_likelier_under_the_desks_own_file_than_under_the
     experts = OnnxExperts.from_files(files, observation_size=4, action_count=2)
     gain = []
     for desk, number in enumerate(log.experts.tolist()):
-        own, others = (slice(one, one + 1) for one in (number, (number + 1) % len(files)))
+        own, others = (slice(expert, expert + 1) for expert in (number, (number + 1) % len(files)))
         for index in log.episodes_of(desk)[:2]:
             episode = log.episode(index)
             asked = (episode.observations[:-1], episode.actions)

@@ -39,11 +39,11 @@ def attributes(params: AcrobotParams) -> dict[str, float]:
 def steps_from(
     world: Acrobot, states: Any, actions: Any, params: AcrobotParams
 ) -> Step[AcrobotState]:
-    def one(state: Any, action: Any) -> Step[AcrobotState]:
+    def step_of(state: Any, action: Any) -> Step[AcrobotState]:
         held = AcrobotState(state[0], state[1], state[2], state[3], time=jnp.int32(0))
         return world.step(jax.random.key(0), held, action, params)
 
-    return jax.vmap(one)(states, actions)
+    return jax.vmap(step_of)(states, actions)
 
 
 def errors(ours: Step[AcrobotState], recorded: Any) -> Any:

@@ -35,11 +35,11 @@ def attributes(params: CartPoleParams) -> dict[str, float]:
 
 @jax.jit
 def steps_from(states: Any, actions: Any, params: CartPoleParams) -> Step[CartPoleState]:
-    def one(state: Any, action: Any) -> Step[CartPoleState]:
+    def step_of(state: Any, action: Any) -> Step[CartPoleState]:
         held = CartPoleState(state[0], state[1], state[2], state[3], time=jnp.int32(0))
         return WORLD.step(jax.random.key(0), held, action, params)
 
-    return jax.vmap(one)(states, actions)
+    return jax.vmap(step_of)(states, actions)
 
 
 def assert_same(recorded: Any, params: CartPoleParams) -> None:

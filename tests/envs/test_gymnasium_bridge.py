@@ -87,13 +87,13 @@ def test_an_episode_is_the_one_of_the_pure_functions(name: str, overrides: dict[
 
 
 def test_the_same_seed_gives_the_same_episode_and_another_seed_another() -> None:
-    one, other = gymnasium.make(CARTPOLE), gymnasium.make(CARTPOLE)
+    env, other = gymnasium.make(CARTPOLE), gymnasium.make(CARTPOLE)
     actions = [0, 1, 0, 0]
-    assert episode_of(one, actions, seed=5) == episode_of(other, actions, seed=5)
+    assert episode_of(env, actions, seed=5) == episode_of(other, actions, seed=5)
     # Episodes after a seeded one follow from the seed as well, and differ from it.
-    assert episode_of(one, actions) == episode_of(other, actions)
-    assert episode_of(one, actions, seed=5) != episode_of(one, actions)
-    assert episode_of(one, actions, seed=6) != episode_of(other, actions, seed=5)
+    assert episode_of(env, actions) == episode_of(other, actions)
+    assert episode_of(env, actions, seed=5) != episode_of(env, actions)
+    assert episode_of(env, actions, seed=6) != episode_of(other, actions, seed=5)
 
 
 def test_noise_inside_an_episode_follows_the_seed() -> None:

@@ -54,9 +54,9 @@ def test_exactly_the_episodes_asked_for_are_played_whatever_the_copies(copies: i
     alone = play_episodes("CartPole-v1", leaning, episodes=5, copies=2, seed=1)
     played = play_episodes("CartPole-v1", leaning, episodes=5, copies=copies, seed=1)
     assert len(played) == 5
-    for one, other in zip(alone, played, strict=True):
-        np.testing.assert_array_equal(one.observations, other.observations)
-        np.testing.assert_array_equal(one.actions, other.actions)
+    for episode, other in zip(alone, played, strict=True):
+        np.testing.assert_array_equal(episode.observations, other.observations)
+        np.testing.assert_array_equal(episode.actions, other.actions)
     assert len({episode.observations[0].tobytes() for episode in played}) == 5
 
 
@@ -92,14 +92,14 @@ def test_a_time_limit_shows_as_truncated() -> None:
 
 
 def test_the_seed_decides_policies_that_draw() -> None:
-    one, same, other = (
+    drawn, same, other = (
         play_episodes("CartPole-v1", uniform(2), episodes=3, copies=2, seed=seed)
         for seed in (7, 7, 8)
     )
-    for first, second in zip(one, same, strict=True):
+    for first, second in zip(drawn, same, strict=True):
         np.testing.assert_array_equal(first.observations, second.observations)
         np.testing.assert_array_equal(first.actions, second.actions)
-    assert not np.array_equal(one[0].observations[0], other[0].observations[0])
+    assert not np.array_equal(drawn[0].observations[0], other[0].observations[0])
 
 
 def test_discrete_observations_become_one_hot() -> None:

@@ -21,11 +21,11 @@ SEEDS = [11, 12, 2**63 + 13, 14, 15, 16, 17, 18, 19]
 
 
 def assert_same(played: list[Episode], others: list[Episode]) -> None:
-    for one, other in zip(played, others, strict=True):
-        np.testing.assert_array_equal(one.observations, other.observations)
-        np.testing.assert_array_equal(one.actions, other.actions)
-        np.testing.assert_array_equal(one.rewards, other.rewards)
-        assert (one.terminated, one.truncated) == (other.terminated, other.truncated)
+    for episode, other in zip(played, others, strict=True):
+        np.testing.assert_array_equal(episode.observations, other.observations)
+        np.testing.assert_array_equal(episode.actions, other.actions)
+        np.testing.assert_array_equal(episode.rewards, other.rewards)
+        assert (episode.terminated, episode.truncated) == (other.terminated, other.truncated)
 
 
 def assert_gymnasiums_own(played: list[Episode], env: gymnasium.Env[Any, Any]) -> None:

@@ -35,22 +35,22 @@ def follow(world: Hiv, key: jax.Array, actions: Any, params: HivParams) -> tuple
     """Every state of one episode under given actions, the first included, and its rewards."""
     start, _ = world.reset(key, params)
 
-    def one(state: HivState, given: Any) -> tuple[HivState, Any]:
+    def advance(state: HivState, given: Any) -> tuple[HivState, Any]:
         action, time = given
         after = world.step(jax.random.fold_in(key, time), state, action, params)
         return after.state, (jnp.stack(after.state.concentrations), after.reward)
 
-    _, (states, rewards) = jax.lax.scan(one, start, (actions, jnp.arange(len(actions))))
+    _, (states, rewards) = jax.lax.scan(advance, start, (actions, jnp.arange(len(actions))))
     return jnp.concatenate([jnp.stack(start.concentrations)[None], states]), rewards
 
 
 @jax.jit
 def steps_from(keys: Any, states: Any, actions: Any, params: HivParams) -> Any:
-    def one(key: Any, state: Any, action: Any) -> Any:
+    def step_of(key: Any, state: Any, action: Any) -> Any:
         held = HivState(Concentrations(*state), time=jnp.int32(0))
         return jnp.stack(WORLD.step(key, held, action, params).state.concentrations)
 
-    return jax.vmap(one)(keys, states, actions)
+    return jax.vmap(step_of)(keys, states, actions)
 
 
 def equations(now: Any, time: float, drug_1: float, drug_2: float) -> list[float]:

@@ -143,8 +143,8 @@ def test_a_reset_with_the_same_draws_is_gymnasiums() -> None:
         clocks = np.array([twin.integers(-9999, 9999) for _ in range(2)], np.int32)
         ours = dropped(float32(heights), float32(push), clocks)
         theirs = state_of(env)
-        for one, other in zip(bodies_and_hinges(ours), bodies_and_hinges(theirs), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+        for found, other in zip(bodies_and_hinges(ours), bodies_and_hinges(theirs), strict=True):
+            np.testing.assert_allclose(found, other, rtol=1e-5, atol=1e-4)
 
 
 def bodies_and_hinges(state: LunarLanderState) -> list[Any]:
@@ -218,24 +218,24 @@ def test_landings_and_crashes_are_gymnasiums(
     played = [Played(params, seed, steps=350) for seed in range(110, 110 + FLIGHTS)]
     ended = [episode for episode in played if episode.terminated]
     assert {episode.rewards[-1] for episode in ended} == {-100.0, 100.0}
-    settings, state = stacked([params] * FLIGHTS), stacked([one.start for one in played])
+    settings, state = stacked([params] * FLIGHTS), stacked([flight.start for flight in played])
     apart, our_returns = np.zeros(FLIGHTS), np.zeros(FLIGHTS)
     same_end = np.ones(FLIGHTS, bool)
-    for step in range(max(len(one.rewards) for one in played)):
-        actions = np.stack([one.actions[step] for one in played])
-        dispersion = np.stack([one.dispersion[step] for one in played])
+    for step in range(max(len(flight.rewards) for flight in played)):
+        actions = np.stack([flight.actions[step] for flight in played])
+        dispersion = np.stack([flight.dispersion[step] for flight in played])
         ours = flown(state, actions, dispersion, settings)
         state = ours.state
-        for number, one in enumerate(played):
-            if step >= len(one.rewards):
+        for number, flight in enumerate(played):
+            if step >= len(flight.rewards):
                 continue
             our_returns[number] += ours.reward[number]
-            last = one.terminated and step == len(one.rewards) - 1
+            last = flight.terminated and step == len(flight.rewards) - 1
             same_end[number] &= bool(ours.terminated[number]) == last
-            if one.rewards[step] != -100:  # after a crash, nothing is solved here
-                error = np.abs(ours.observation[number] - one.observations[step]).max()
+            if flight.rewards[step] != -100:  # after a crash, nothing is solved here
+                error = np.abs(ours.observation[number] - flight.observations[step]).max()
                 apart[number] = max(apart[number], error)
-    returns = np.array([sum(one.rewards) for one in played])
+    returns = np.array([sum(flight.rewards) for flight in played])
     same = same_end & (apart <= MANY_STEPS)
     assert same.mean() >= 0.5
     assert np.abs(our_returns - returns)[same].max() < 0.1
@@ -280,7 +280,7 @@ def our_landing_returns(flown: Callable[..., Step[LunarLanderState]]) -> Any:
         seen = np.stack([gymnasium_start(seed) for seed in range(first, first + FLIGHTS)])
         alive = np.ones(FLIGHTS, bool)
         for step in range(LIMIT):
-            actions = np.array([heuristic(envs[0], one) for one in seen], np.int32)
+            actions = np.array([heuristic(envs[0], observation) for observation in seen], np.int32)
             after = flown(state, actions, float32(scatter[step]), settings)
             state, seen = after.state, np.asarray(after.observation)
             returns[first : first + FLIGHTS] += np.where(alive, after.reward, 0.0)
@@ -294,8 +294,8 @@ def gymnasium_start(seed: int) -> Any:
     return gymnasium.make("LunarLander-v3").reset(seed=seed)[0]
 
 
-def same_pairs(one: Any, other: Any) -> int:
-    return int((np.abs(one - other) < SAME_RETURN).sum())
+def same_pairs(returns: Any, other: Any) -> int:
+    return int((np.abs(returns - other) < SAME_RETURN).sum())
 
 
 def test_landings_in_closed_loop_earn_what_gymnasiums_do(our_landing_returns: Any) -> None:

@@ -35,8 +35,8 @@ def random_history(
     return first, last, seen
 
 
-def assert_equal_trees(one: Any, other: Any, exactly: bool = True) -> None:
-    for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+def assert_equal_trees(found: Any, other: Any, exactly: bool = True) -> None:
+    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
         if exactly or left.dtype.kind in "ib":
             np.testing.assert_array_equal(left, right)
         else:
@@ -104,8 +104,8 @@ def test_a_copys_history_does_not_depend_on_how_many_there_are(name: str, steps:
 def test_a_stack_of_equal_settings_is_one_setting() -> None:
     params = with_params(CARTPOLE, gravity=9.0, time_limit=15)
     stacked = jax.tree.map(lambda leaf: jnp.asarray([leaf] * COPIES), params)
-    one = random_history(CARTPOLE, jax.random.key(2), params)
-    assert_equal_trees(one, random_history(CARTPOLE, jax.random.key(2), stacked), exactly=False)
+    alike = random_history(CARTPOLE, jax.random.key(2), params)
+    assert_equal_trees(alike, random_history(CARTPOLE, jax.random.key(2), stacked), exactly=False)
 
 
 def test_each_copy_has_its_own_setting() -> None:

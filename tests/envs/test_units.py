@@ -43,7 +43,7 @@ def test_policies_count_alike() -> None:
         return act
 
     def of(*actions: int) -> np.ndarray:
-        policies = [always(one) for one in actions]
+        policies = [always(action) for action in actions]
         units = measured_units(world, policies, jax.random.key(0), copies=200)
         return np.array([units.centre, units.scale])
 

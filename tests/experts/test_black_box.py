@@ -53,10 +53,10 @@ def test_callables_see_single_precision_rows_whatever_is_asked() -> None:
         return np.full((len(states), 3), 1 / 3)
 
     experts_of(spy).probabilities(OBSERVATIONS.astype(np.float64))
-    assert [(one.shape, one.dtype) for one in seen] == [((1, 4), np.dtype(np.float32))] * 6
+    assert [(states.shape, states.dtype) for states in seen] == [((1, 4), np.dtype(np.float32))] * 6
     seen.clear()
     experts_of(spy, row_by_row=False).probabilities(OBSERVATIONS.tolist())
-    assert [(one.shape, one.dtype) for one in seen] == [((6, 4), np.dtype(np.float32))]
+    assert [(states.shape, states.dtype) for states in seen] == [((6, 4), np.dtype(np.float32))]
 
 
 def batch_normalised(states: npt.NDArray[np.float32]) -> npt.ArrayLike:

@@ -110,8 +110,8 @@ def test_episodes_depend_on_the_seed_and_the_experts_number_alone(returns: Any) 
 def test_near_greedy_experts_take_the_other_action_as_often_as_their_floor() -> None:
     unpaid: Any = np.zeros(5)
     paid, luck = (
-        population_returns(Till(), constant_network(), one, episodes=2000, p_min=0.1, seed=0)
-        for one in (params(), replace(params(), pay=unpaid))
+        population_returns(Till(), constant_network(), setting, episodes=2000, p_min=0.1, seed=0)
+        for setting in (params(), replace(params(), pay=unpaid))
     )
     taken: Any = (paid.astype(np.float64) - luck) / np.array(PAY)[:, None]
     steps = np.minimum(LENGTHS, 6)

@@ -95,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, networks: list[Layers]) -> 
 
 @pytest.fixture(scope="module")
 def in_numpy(networks: list[Layers]) -> npt.NDArray[np.float64]:
-    return np.stack([softmax(logits_in_numpy(one, OBSERVATIONS), axis=1) for one in networks])
+    return np.stack([softmax(logits_in_numpy(layers, OBSERVATIONS), axis=1) for layers in networks])
 
 
 @pytest.mark.parametrize("row_by_row", [True, False])

@@ -372,8 +372,8 @@ def test_an_epoch_gathered_whole_is_one_annealed_step_with_the_full_gradient(age
     ]
     weights = [doubles(leaf) for leaf in jax.tree.leaves(agent.networks)]
     expected = AdamByNumPy(weights).step(weights, gradient, 0.01 * (1 - 2 / 4), 0.5)
-    for found, one in zip(jax.tree.leaves(after.networks), expected, strict=True):
-        np.testing.assert_allclose(found, one, atol=1e-5)
+    for found, wanted in zip(jax.tree.leaves(after.networks), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert int(after.iteration) == 3
 
 
@@ -401,7 +401,7 @@ def test_agents_with_different_tunings_learn_as_they_would_among_copies_of_thems
     mixed = learned(different)
     # Three iterations of four epochs over four slices are 48 updates, if none are gathered.
     assert mixed.optimiser.updates[:3].tolist() == [48, 24, 12]
-    for number, one in enumerate(different):
-        copies = learned([one])
+    for number, own in enumerate(different):
+        copies = learned([own])
         for found, expected in zip(jax.tree.leaves(mixed), jax.tree.leaves(copies), strict=True):
             np.testing.assert_array_equal(found[number], expected[number])

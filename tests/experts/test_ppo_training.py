@@ -30,8 +30,8 @@ from quorum_rl.experts.ppo.training import (
 CONFIGURATION: dict[str, Any] = {"world": "CartPole", "hidden": (8,), "seed": 1}
 
 
-def assert_same(one: Judged, other: Judged) -> None:
-    for found, expected in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+def assert_same(judged: Judged, other: Judged) -> None:
+    for found, expected in zip(jax.tree.leaves(judged), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -82,8 +82,8 @@ def test_progress_counts_every_step_and_reports_returns(trained: Any) -> None:
     seen: list[PopulationProgress] = []
     again(trained, iterations_per_chunk=100, report=lambda progress, _: seen.append(progress))
     total = trained.plan.agents * trained.plan.total_steps
-    assert [one.steps for one in seen] == [total // 3, 2 * total // 3, total]
-    assert {one.total_steps for one in seen} == {total}
+    assert [progress.steps for progress in seen] == [total // 3, 2 * total // 3, total]
+    assert {progress.total_steps for progress in seen} == {total}
     assert 15 < seen[0].mean_return < seen[1].mean_return < seen[2].mean_return <= 200
 
 
@@ -133,7 +133,7 @@ def test_a_wave_has_left_the_devices_when_the_next_one_is_made(
     make = training._new_agents
 
     def watched(*how: Any) -> Any:
-        alive.append(sum(one() is not None for one in shown))
+        alive.append(sum(reference() is not None for reference in shown))
         return make(*how)
 
     monkeypatch.setattr(training, "_new_agents", watched)

@@ -43,8 +43,8 @@ def recorded() -> list[Recorded]:
             for step in range(HORIZON):
                 action = int(rng.integers(2))
                 following, reward, terminated, truncated, _ = world.step(action)
-                one = (expert, episode, step, observation, action, float(reward), following)
-                steps.append(Recorded(*one, terminated, truncated))
+                seen = (expert, episode, step, observation, action, float(reward), following)
+                steps.append(Recorded(*seen, terminated, truncated))
                 observation, ended = following, terminated or truncated
                 if ended:
                     break

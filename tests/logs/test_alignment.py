@@ -176,10 +176,10 @@ def test_padding_behind_the_end_is_ignored(
     size = declared.horizon + 3
     observations = np.full((len(episodes), size + 1, 4), np.nan)
     actions, rewards = np.full((len(episodes), size), 9), np.full((len(episodes), size), np.nan)
-    for index, one in enumerate(episodes):
-        observations[index, : len(one.observations)] = one.observations
-        actions[index, : len(one.actions)] = one.actions
-        rewards[index, : len(one.rewards)] = one.rewards
+    for index, episode in enumerate(episodes):
+        observations[index, : len(episode.observations)] = episode.observations
+        actions[index, : len(episode.actions)] = episode.actions
+        rewards[index, : len(episode.rewards)] = episode.rewards
     padded = from_padded(
         declared,
         expert=log.episodes.expert,

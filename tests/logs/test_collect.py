@@ -52,9 +52,9 @@ def collected() -> Collected:
     return Collected(experts, log, logged)
 
 
-def assert_same(one: Demonstrations, other: Demonstrations) -> None:
+def assert_same(log: Demonstrations, other: Demonstrations) -> None:
     for found, expected in zip(
-        (*one.columns, *one.episodes), (*other.columns, *other.episodes), strict=True
+        (*log.columns, *log.episodes), (*other.columns, *other.episodes), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
 
@@ -68,8 +68,8 @@ def rows_of(log: Demonstrations) -> Any:
 # What the world did
 
 
-def test_every_logged_transition_is_one_of_gymnasiums_cartpole(collected: Collected) -> None:
-    steps, _ = rows_of(collected.log)
+def assert_gymnasiums_steps(log: Demonstrations) -> None:
+    steps, _ = rows_of(log)
     env: Any = gymnasium.make("CartPole-v1").unwrapped
     env.reset(seed=0)
     for row in range(len(steps.action)):
@@ -81,13 +81,17 @@ def test_every_logged_transition_is_one_of_gymnasiums_cartpole(collected: Collec
         assert steps.terminated[row] == terminated
 
 
+def test_every_logged_transition_is_one_of_gymnasiums_cartpole(collected: Collected) -> None:
+    assert_gymnasiums_steps(collected.log)
+
+
 def test_episodes_begin_at_starts_of_their_own_and_go_on_from_state_to_state(
     collected: Collected,
 ) -> None:
     log = collected.log
     starts = log.columns.observations[log.episodes.first_state]
     assert (np.abs(starts) <= 0.05).all()
-    assert len(np.unique(starts[:, 0])) == EXPERTS * TRAJECTORIES
+    assert len(np.unique(starts[:, 0])) == EXPERTS * TRAJECTORIES  # no two start alike
     steps, _ = rows_of(log)
     inside = ~(np.asarray(steps.terminated) | np.asarray(steps.truncated))[:-1]
     np.testing.assert_array_equal(
@@ -193,7 +197,8 @@ def test_the_same_seed_gives_the_same_logs_and_others_differ(collected: Collecte
 def test_an_expert_starts_where_it_would_start_in_another_company() -> None:
     many, few = population(0, experts=5), population(0, experts=3)
     log, other = (
-        collect(one, WORLD, default_params(), trajectories=2, seed=1)[0] for one in (many, few)
+        collect(experts, WORLD, default_params(), trajectories=2, seed=1)[0]
+        for experts in (many, few)
     )
     starts = log.columns.observations[log.episodes.first_state]
     np.testing.assert_array_equal(
@@ -307,15 +312,7 @@ def test_any_gymnasium_environment_can_be_collected_from(from_gymnasium: Collect
     np.testing.assert_array_equal(log.episodes.truncated, np.asarray(log.episodes.length) == LIMIT)
     assert log.episodes.terminated.any()
     assert log.episodes.truncated.any()
-    steps, _ = rows_of(log)
-    env: Any = short_cartpole().unwrapped
-    env.reset(seed=0)
-    for row in range(len(steps.action)):
-        env.state = np.asarray(steps.observation[row], np.float64)
-        env.steps_beyond_terminated = None
-        observation, _, terminated, _, _ = env.step(int(steps.action[row]))
-        np.testing.assert_allclose(steps.next_observation[row], observation, atol=1e-5)
-        assert steps.terminated[row] == terminated
+    assert_gymnasiums_steps(log)
 
 
 def test_sure_experts_do_in_gymnasium_what_they_are_sure_of() -> None:
@@ -431,11 +428,6 @@ def test_without_a_seed_gymnasium_starts_and_actions_are_new_every_time() -> Non
     shorter = min(len(first.columns.actions), len(second.columns.actions))
     assert shorter >= 30
     assert not np.array_equal(first.columns.actions[:shorter], second.columns.actions[:shorter])
-
-
-def test_no_two_trajectories_start_alike(collected: Collected) -> None:
-    starts = collected.log.columns.observations[collected.log.episodes.first_state]
-    assert len(np.unique(starts, axis=0)) == EXPERTS * TRAJECTORIES
 
 
 def test_a_stack_of_settings_is_refused(collected: Collected) -> None:

@@ -99,6 +99,13 @@ def read_csv(tmp_path: Path, lines: list[str], declared: Declared = DECLARED) ->
     return read_table(tmp_path / "log.csv", declared)
 
 
+def read_parquet(
+    tmp_path: Path, columns: dict[str, Any], declared: Declared = DECLARED, **names: Any
+) -> Demonstrations:
+    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    return read_table(tmp_path / "log.parquet", declared, TableColumns(**names))
+
+
 def test_the_log_without_a_fault_is_read(tmp_path: Path) -> None:
     demonstrations = read_csv(tmp_path, list(GOOD))
     assert demonstrations.episodes.length.tolist() == [3, 1, 3]
@@ -121,8 +128,7 @@ def test_an_early_truncation_is_read_if_its_rule_is_declared_public(tmp_path: Pa
     columns = good_columns()
     columns["terminated"][6], columns["truncated"][6] = False, True
     columns["next_observation"] = [*columns["observation"][1:], columns["observation"][-1]]
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
-    read = read_table(tmp_path / "log.parquet", public)
+    read = read_parquet(tmp_path, columns, public)
     assert read.episodes.length.tolist() == [3, 1, 3]
     unknown = replaced(7, "2,0,2,4.0,2.0,0,1,false,true")
     with pytest.raises(QuorumError, match="row 7: the state after this truncated episode is"):
@@ -163,10 +169,9 @@ def test_without_a_truncated_column_an_episode_short_of_the_horizon_must_termina
     columns = good_columns()
     del columns["truncated"]
     columns["terminated"][6] = False
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     with pytest.raises(QuorumError, match="row 7: the episode stops here neither terminated nor"):
-        read_table(tmp_path / "log.parquet", DECLARED)
-    in_time = read_table(tmp_path / "log.parquet", Declared(2, 2, horizon=3))
+        read_parquet(tmp_path, columns)
+    in_time = read_parquet(tmp_path, columns, Declared(2, 2, horizon=3))
     assert in_time.episodes.truncated.tolist() == [True, False, True]
 
 
@@ -179,38 +184,35 @@ def good_columns() -> dict[str, Any]:
     """The good log as columns, its observations as lists."""
     fields = [line.split(",") for line in GOOD]
     numbers = {
-        name: [float(one[index]) for one in fields]
+        name: [float(row[index]) for row in fields]
         for index, name in enumerate(HEADER.split(","))
         if index in (0, 1, 2, 5, 6)
     }
-    flags = {"terminated": [one[7] == "true" for one in fields], "truncated": [False] * len(GOOD)}
-    return numbers | flags | {"observation": [[float(n) for n in one[3:5]] for one in fields]}
+    flags = {"terminated": [row[7] == "true" for row in fields], "truncated": [False] * len(GOOD)}
+    return numbers | flags | {"observation": [[float(n) for n in row[3:5]] for row in fields]}
 
 
-def test_an_observation_of_another_width_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "row", "value", "message"),
+    [
+        ("observation", 4, [3.0], r"log\.parquet', row 5: 'observation' has 1 numbers, but"),
+        ("action", 3, 0.5, r"row 4: the action is 0\.5"),
+    ],
+)
+def test_a_faulty_value_in_parquet_is_refused(
+    tmp_path: Path, name: str, row: int, value: Any, message: str
+) -> None:
     columns = good_columns()
-    columns["observation"][4] = [3.0]
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
-    with pytest.raises(
-        QuorumError, match=r"log\.parquet', row 5: 'observation' has 1 numbers, but"
-    ):
-        read_table(tmp_path / "log.parquet", DECLARED)
-
-
-def test_a_fractional_action_in_parquet_is_refused(tmp_path: Path) -> None:
-    columns = good_columns()
-    columns["action"][3] = 0.5
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
-    with pytest.raises(QuorumError, match=r"row 4: the action is 0\.5"):
-        read_table(tmp_path / "log.parquet", DECLARED)
+    columns[name][row] = value
+    with pytest.raises(QuorumError, match=message):
+        read_parquet(tmp_path, columns)
 
 
 def test_observations_shifted_against_actions_are_refused(tmp_path: Path) -> None:
     columns = good_columns()
     columns["next_observation"] = columns["observation"]  # what a careless export would write
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     with pytest.raises(QuorumError, match=r"row 1: the next observation is not what .*row 2 obs"):
-        read_table(tmp_path / "log.parquet", DECLARED)
+        read_parquet(tmp_path, columns)
 
 
 @pytest.mark.parametrize(
@@ -219,17 +221,14 @@ def test_observations_shifted_against_actions_are_refused(tmp_path: Path) -> Non
 def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
     columns = good_columns()
     del columns[name]
-    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     with pytest.raises(QuorumError, match=rf"log\.parquet' lacks a column: unknown .*'{name}"):
-        read_table(tmp_path / "log.parquet", DECLARED)
+        read_parquet(tmp_path, columns)
 
 
 @pytest.mark.parametrize("renamed", ["truncated", "next_observation"])
 def test_an_optional_column_must_be_there_once_it_is_renamed(tmp_path: Path, renamed: str) -> None:
-    pa.parquet.write_table(pa.table(good_columns()), tmp_path / "log.parquet")
-    columns = TableColumns(**{renamed: "typo"})
     with pytest.raises(QuorumError, match="lacks a column: unknown column 'typo"):
-        read_table(tmp_path / "log.parquet", DECLARED, columns)
+        read_parquet(tmp_path, good_columns(), **{renamed: "typo"})
 
 
 def test_names_that_differ_in_leading_zeros_are_different_experts(tmp_path: Path) -> None:
@@ -375,15 +374,17 @@ def test_what_cannot_be_declared_is_refused(facts: dict[str, Any], message: str)
         Declared(**(good | facts))
 
 
-def test_a_doubled_column_is_refused(tmp_path: Path) -> None:
-    doubled = HEADER.replace("reward", "action")
-    (tmp_path / "log.csv").write_text("\n".join([doubled, *GOOD]) + "\n")
-    with pytest.raises(QuorumError, match="two columns 'action'"):
-        read_table(tmp_path / "log.csv", DECLARED)
-
-
-def test_a_number_far_beyond_the_others_is_a_missing_column(tmp_path: Path) -> None:
-    far = HEADER.replace("observation_1", "observation_999999999999")
-    (tmp_path / "log.csv").write_text("\n".join([far, *GOOD]) + "\n")
-    with pytest.raises(QuorumError, match="1 columns for 'observation'"):
+@pytest.mark.parametrize(
+    ("name", "instead", "message"),
+    [
+        ("reward", "action", "two columns 'action'"),
+        ("observation_1", "observation_999999999999", "1 columns for 'observation'"),
+    ],
+)
+def test_doubled_and_far_columns_are_refused(
+    tmp_path: Path, name: str, instead: str, message: str
+) -> None:
+    header = HEADER.replace(name, instead)
+    (tmp_path / "log.csv").write_text("\n".join([header, *GOOD]) + "\n")
+    with pytest.raises(QuorumError, match=message):
         read_table(tmp_path / "log.csv", DECLARED)

@@ -64,8 +64,8 @@ def assert_same(first: Demonstrations, second: Demonstrations) -> None:
     assert first.declared == second.declared
     np.testing.assert_array_equal(first.episodes.expert, second.episodes.expert)
     assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        for name, value in one._asdict().items():
+    for episode, other in zip(first, second, strict=True):
+        for name, value in episode._asdict().items():
             np.testing.assert_array_equal(value, getattr(other, name), name)
 
 

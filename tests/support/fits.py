@@ -59,13 +59,13 @@ def crowd(preference: float = 0.9, identity: str = "a log", minimum: int = EXPER
     return Crowd(table_experts(tables, 0.1), log)
 
 
-def named(one: Crowd, identity: str) -> Crowd:
+def named(crowd: Crowd, identity: str) -> Crowd:
     """The same crowd with a log of its own, because one log is released from once."""
-    declared = replace(one.log.declared, identity=identity)
-    return one._replace(log=replace(one.log, declared=declared))
+    declared = replace(crowd.log.declared, identity=identity)
+    return crowd._replace(log=replace(crowd.log, declared=declared))
 
 
-def fitted(one: Crowd, folder: Path, **choices: Any) -> Fitted:
+def fitted(crowd: Crowd, folder: Path, **choices: Any) -> Fitted:
     """A fit of the crowd with the small settings, unless told otherwise."""
     usual: dict[str, Any] = {
         "epsilon": EPSILON,
@@ -76,15 +76,15 @@ def fitted(one: Crowd, folder: Path, **choices: Any) -> Fitted:
         "seed": 1,
         "report": lambda _: None,
     }
-    experts = choices.pop("experts", one.experts)
-    return fit(one.log, experts, folder=folder, **{**usual, **choices})
+    experts = choices.pop("experts", crowd.experts)
+    return fit(crowd.log, experts, folder=folder, **{**usual, **choices})
 
 
 def weights(made: Fitted) -> list[npt.NDArray[np.float32]]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(made.params)]
 
 
-def same_weights(one: Fitted, other: Fitted) -> bool:
+def same_weights(first: Fitted, other: Fitted) -> bool:
     """To the bit."""
-    pairs = zip(weights(one), weights(other), strict=True)
+    pairs = zip(weights(first), weights(other), strict=True)
     return all((a == b).all() for a, b in pairs)

@@ -82,10 +82,10 @@ def kept(standing: TrainState) -> TrainState:
     return copy
 
 
-def same_bits(one: Any, other: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def same_bits(found: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, found, other)
 
 
-def nearly_the_same(one: Any, other: Any) -> None:
+def nearly_the_same(found: Any, other: Any) -> None:
     """But for rounding, which other programs may do otherwise."""
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one, other)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, other)

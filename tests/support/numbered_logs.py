@@ -84,7 +84,7 @@ def watched(experts: LoggedExperts, heard: Callable[[], None]) -> LoggedExperts:
 
 
 def seeded(
-    one: Scene,
+    scene: Scene,
     plan: ReleasePlan,
     path: Path,
     seed: int = 0,
@@ -94,8 +94,8 @@ def seeded(
     """The release with noise from a seed, under all assumptions there are."""
     with Ledger.open(path) as ledger:
         return release(
-            one.experts,
-            one.log,
+            scene.experts,
+            scene.log,
             plan,
             ledger,
             accepted=EVERYTHING,

@@ -33,12 +33,13 @@ class Neighbours:
     """Kinds of experts with their copies, and the one who comes or goes."""
 
     others: Experts
-    one: Floats
+    newcomer: Floats
 
     @property
     def together(self) -> Experts:
         return Experts(
-            np.concatenate([self.others.policy, self.one[None]]), np.append(self.others.copies, 1)
+            np.concatenate([self.others.policy, self.newcomer[None]]),
+            np.append(self.others.copies, 1),
         )
 
 
@@ -135,7 +136,7 @@ def _moved(
         copies[giver] -= many
         copies[taker] += many
         return replace(case, others=replace(case.others, copies=copies))
-    tables = np.concatenate([case.others.policy, case.one[None]])
+    tables = np.concatenate([case.others.policy, case.newcomer[None]])
     which = rng.integers(len(tables))
     node = rng.integers(tree.nodes)
     rows = tree.depth == tree.depth[node] if rng.random() < 0.5 else np.arange(tree.nodes) == node

@@ -175,7 +175,7 @@ def released(helps: bool) -> dict[str, Any]:
             return seen[-1]
 
         lengths = released_lengths(event, np.full(9, 12), watched, Noise(SeededEntropy(3), event))
-    return {"lengths": lengths, "counts": np.concatenate([np.ravel(one) for one in seen])}
+    return {"lengths": lengths, "counts": np.concatenate([np.ravel(counts) for counts in seen])}
 
 
 def main() -> None:

@@ -23,12 +23,12 @@ PRIVATE: Final = replace(SETTINGS, method="dp-sgd")
 
 def asked(identity: str = "a swept log", **choices: Any) -> SweepOptions:
     """Six trials of two shapes, unless told otherwise."""
-    one = crowd(identity=hashlib.sha256(identity.encode()).hexdigest()[:32])
+    people = crowd(identity=hashlib.sha256(identity.encode()).hexdigest()[:32])
     usual: dict[str, Any] = {
         "search": Search(grid={"clip-norm": CLIPS, "batch_size": BATCHES}),
         "common": Common(5.0, DELTA, PRIVATE, hidden_sizes=LEARNER.hidden_sizes),
-        "log": one.log,
-        "experts": one.experts,
+        "log": people.log,
+        "experts": people.experts,
         "world": CLOCK,
         "accepted": tuple(ASSUMPTIONS),
     }
@@ -64,6 +64,6 @@ def spreading(
     return spread
 
 
-def swept(one: SweepOptions, folder: Path, **options: Any) -> Swept:
+def swept(planned: SweepOptions, folder: Path, **options: Any) -> Swept:
     usual: dict[str, Any] = {"spread": spreading([]), "report": lambda _: None}
-    return sweep(one, folder, **{**usual, **options})
+    return sweep(planned, folder, **{**usual, **options})

@@ -156,10 +156,10 @@ def prepared(leg: Pose, now: Touch) -> PreparedContact:
         placed = where(now.on_ground, leg.centre + turned.turn(point), point)
         halfway = placed - 0.5 * dot(placed - carrier, normal) * normal
         arms.append(halfway - leg.centre)
-    one, two = cross(arms[0], normal), cross(arms[1], normal)
-    k_11 = LEG.inverse_mass + LEG.inverse_inertia * one * one
-    k_12 = LEG.inverse_mass + LEG.inverse_inertia * one * two
-    k_22 = LEG.inverse_mass + LEG.inverse_inertia * two * two
+    turn_1, turn_2 = cross(arms[0], normal), cross(arms[1], normal)
+    k_11 = LEG.inverse_mass + LEG.inverse_inertia * turn_1 * turn_1
+    k_12 = LEG.inverse_mass + LEG.inverse_inertia * turn_1 * turn_2
+    k_22 = LEG.inverse_mass + LEG.inverse_inertia * turn_2 * turn_2
     determinant = k_11 * k_22 - k_12 * k_12
     together = (now.count == 2) & (k_11 * k_11 < LARGEST_CONDITION * determinant)
     determinant = jnp.where(together, determinant, 1.0)

@@ -45,12 +45,12 @@ def vec(x: float | Array, y: float | Array) -> Vec:
     return Vec(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32))
 
 
-def dot(one: Vec, other: Vec) -> Array:
-    return one.x * other.x + one.y * other.y
+def dot(first: Vec, other: Vec) -> Array:
+    return first.x * other.x + first.y * other.y
 
 
-def cross(one: Vec, other: Vec) -> Array:
-    return one.x * other.y - one.y * other.x
+def cross(first: Vec, other: Vec) -> Array:
+    return first.x * other.y - first.y * other.x
 
 
 def spun(spin: Array, arm: Vec) -> Vec:
@@ -58,8 +58,8 @@ def spun(spin: Array, arm: Vec) -> Vec:
     return Vec(-spin * arm.y, spin * arm.x)
 
 
-def where(condition: Array, one: Vec, other: Vec) -> Vec:
-    return Vec(jnp.where(condition, one.x, other.x), jnp.where(condition, one.y, other.y))
+def where(condition: Array, first: Vec, other: Vec) -> Vec:
+    return Vec(jnp.where(condition, first.x, other.x), jnp.where(condition, first.y, other.y))
 
 
 @pytree

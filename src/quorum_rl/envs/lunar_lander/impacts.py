@@ -65,8 +65,8 @@ class _Falling(NamedTuple):
 def impacted(lander: Lander, before: Lander, ground: Array, passes: int) -> Lander:
     """The bodies after their impacts on the way from where they were `before` the step."""
 
-    def stacked(one: Leg, other: Leg) -> Leg:
-        both: Leg = jax.tree.map(lambda *pair: jnp.stack(pair), one, other)
+    def stacked(left: Leg, other: Leg) -> Leg:
+        both: Leg = jax.tree.map(lambda *pair: jnp.stack(pair), left, other)
         return both
 
     def one_leg(leg: Leg, start: Pose) -> Leg:
