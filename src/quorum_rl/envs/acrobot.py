@@ -8,7 +8,7 @@ is. We do the same, so that the variations mean what they mean in Gymnasium;
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import jax
@@ -88,13 +88,7 @@ class Acrobot:
             link_mass_1=np.linspace(0.9, 1.1, 10),
             link_mass_2=np.linspace(0.9, 1.1, 10),
         )
-        return AcrobotParams(
-            link_length_1=made.link_length_1,
-            link_length_2=made.link_length_1,
-            link_mass_1=made.link_mass_1,
-            link_mass_2=made.link_mass_2,
-            time_limit=made.time_limit,
-        )
+        return replace(made, link_length_2=made.link_length_1)
 
     def reset(self, key: Key, params: AcrobotParams) -> tuple[AcrobotState, Array]:
         del params

@@ -8,6 +8,7 @@ so each body is alone with it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,7 +21,6 @@ from quorum_rl.envs.lunar_lander.geometry import (
     EDGES,
     HULL,
     LEG,
-    Body,
     Motion,
     Pose,
     Shape,
@@ -75,12 +75,7 @@ def impacted(lander: Lander, before: Lander, ground: Array, passes: int) -> Land
     legs = jax.vmap(one_leg)(stacked(*lander.legs), stacked(*before.legs).body.pose)
     first, second = (jax.tree.map(lambda leaf, at=at: leaf[at], legs) for at in range(2))
     share = first_hit(HULL, before.hull.pose, lander.hull.pose, ground)
-    return Lander(
-        hull=lander.hull,
-        legs=(first, second),
-        crashed=lander.crashed | (share < 1),
-        asleep=lander.asleep,
-    )
+    return replace(lander, legs=(first, second), crashed=lander.crashed | (share < 1))
 
 
 def _leg_impacts(leg: Leg, start: Pose, ground: Array, passes: int) -> Leg:
@@ -97,8 +92,8 @@ def _leg_impacts(leg: Leg, start: Pose, ground: Array, passes: int) -> Leg:
         rest = (1 - elapsed) * TIME_STEP
         end = Pose(at.centre + rest * motion.velocity, at.angle + rest * motion.spin)
         share = first_hit(LEG, at, end, ground)
-        body = Body(end, motion, now.leg.body.resting)
-        leg = Leg(body, now.leg.hinge, touching, flag)
+        body = replace(now.leg.body, pose=end, motion=motion)
+        leg = replace(now.leg, body=body, contacts=touching, touches=flag)
         after = _Falling(at, leg, share, elapsed, now.impacts + 1)
         solid = jnp.stack([touch.count > 0 for touch in touches]).any()
         unmoved = now._replace(share=jnp.ones_like(share))

@@ -7,6 +7,7 @@ almost still for half a second fall asleep.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -96,13 +97,12 @@ def collided(lander: Lander, ground: Array) -> tuple[Lander, Touches]:
     found = [contacts.found(leg.body.pose, ground, leg.contacts) for leg in lander.legs]
 
     def leg_after(leg: Leg, now: Contacts) -> Leg:
-        return Leg(leg.body, leg.hinge, now, flag_after(leg.touches, leg.contacts, now))
+        return replace(leg, contacts=now, touches=flag_after(leg.touches, leg.contacts, now))
 
-    after = Lander(
-        hull=lander.hull,
+    after = replace(
+        lander,
         legs=(leg_after(lander.legs[0], found[0][0]), leg_after(lander.legs[1], found[1][0])),
         crashed=lander.crashed | contacts.hull_touches(lander.hull.pose, ground),
-        asleep=lander.asleep,
     )
     return after, (found[0][1], found[1][1])
 

@@ -6,7 +6,7 @@ is 10 by default, as there.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -142,7 +142,9 @@ class LunarLander:
         grounded = state.lander.legs[0].touches | state.lander.legs[1].touches
         force, torque = wind(state, params)
         scatter = dispersion / PIXELS_PER_METRE
-        lander = with_hull_motion(state.lander, fired(state.lander.hull, action, scatter))
+        hull = state.lander.hull
+        hull = replace(hull, motion=fired(hull, action, scatter))
+        lander = replace(state.lander, hull=hull)
         before, touches = collided(lander, state.ground)
         windy = jnp.where(grounded, 0.0, 1.0)
         lander = solved(
@@ -158,9 +160,9 @@ class LunarLander:
         ticks = jnp.where(grounded, 0, 1)
         time = state.time + 1
         return Step(
-            state=LunarLanderState(
+            state=replace(
+                state,
                 lander=lander,
-                ground=state.ground,
                 wind_clock=state.wind_clock + ticks,
                 turbulence_clock=state.turbulence_clock + ticks,
                 shaping=shaping,
@@ -181,13 +183,12 @@ class LunarLander:
         lander = solved(
             state.lander, NO_TOUCHES, force + push, torque, params.gravity, self._passes()
         )
-        return LunarLanderState(
+        return replace(
+            state,
             lander=lander,
-            ground=state.ground,
             wind_clock=state.wind_clock + 1,
             turbulence_clock=state.turbulence_clock + 1,
             shaping=potential(observed(lander)),
-            time=state.time,
         )
 
     def _passes(self) -> Passes:
@@ -234,11 +235,6 @@ def wind(state: LunarLanderState, params: LunarLanderParams) -> tuple[Vec, Array
     """The wind's force and the turbulence's torque on the hull, were no leg on the ground."""
     force = vec(params.wind_power * gust(state.wind_clock), 0.0)
     return force, params.turbulence_power * gust(state.turbulence_clock)
-
-
-def with_hull_motion(lander: Lander, motion: Motion) -> Lander:
-    hull = Body(lander.hull.pose, motion, lander.hull.resting)
-    return Lander(hull, lander.legs, lander.crashed, lander.asleep)
 
 
 def fired(hull: Body, action: Array, dispersion: Array) -> Motion:
