@@ -124,8 +124,7 @@ def test_untreated_years_earn_the_published_return() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "published"),
-    [(NO_DRUG, 8.6e5), (DRUG_1, 8.0e5), (DRUG_2, 9.9e5), (BOTH, 1.76e6)],
+    ("action", "published"), [(NO_DRUG, 8.6e5), (DRUG_1, 8.0e5), (DRUG_2, 9.9e5), (BOTH, 1.76e6)]
 )
 def test_constant_treatment_earns_the_published_return(action: int, published: float) -> None:
     _, rewards = follow(WORLD, jax.random.key(0), jnp.full(50, action), WORLD.default_params())

@@ -206,9 +206,7 @@ class Played:
                 break
 
 
-def test_landings_and_crashes_are_gymnasiums(
-    flown: Callable[..., Step[LunarLanderState]],
-) -> None:
+def test_landings_and_crashes_are_gymnasiums(flown: Callable[..., Step[LunarLanderState]]) -> None:
     """Whole episodes of the heuristic policy, its actions repeated from the first to the last step.
 
     Contacts magnify rounding, so a few landers may part from Gymnasium's once they touch; most

@@ -204,10 +204,7 @@ BROKEN: list[tuple[Any, str]] = [
         r"settings\(\) holds a typed random key 'force'",
     ),
     # how it starts
-    (
-        starting(lambda _state, observation, *_: observation),
-        r"reset gives Array\w*, not the pair",
-    ),
+    (starting(lambda _state, observation, *_: observation), r"reset gives Array\w*, not the pair"),
     (
         starting(lambda state, observation, *_: (state, observation[:3])),
         r"observation from reset is float32\(3,\), not a JAX array float32\(4,\)",
@@ -246,10 +243,7 @@ BROKEN: list[tuple[Any, str]] = [
         stepping_with(truncated=jnp.bool_(False)),
         "with time_limit 2, truncated is False after step 2",
     ),
-    (
-        stepping_with(truncated=jnp.bool_(True)),
-        "with time_limit 2, truncated is True after step 1",
-    ),
+    (stepping_with(truncated=jnp.bool_(True)), "with time_limit 2, truncated is True after step 1"),
     (
         stepping(lambda after: after._replace(reward=jnp.float32(1.0 if after.reward > 0 else 0))),
         "fails under jit",

@@ -32,9 +32,7 @@ def states() -> Any:
     return np.random.default_rng(3).normal(0, 2, (50, 4)).astype(np.float32)
 
 
-def test_the_tests_run_on_two_devices_and_the_experts_fill_no_block(
-    population: Population,
-) -> None:
+def test_the_tests_run_on_two_devices_and_the_experts_fill_no_block(population: Population) -> None:
     assert len(jax.devices()) == 2
     assert len(population) % 32
 

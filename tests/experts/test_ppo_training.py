@@ -160,9 +160,7 @@ def test_going_on_does_not_depend_on_the_copies_that_filled_up_the_devices(train
     assert_same(again(trained, standing=standing._replace(agents=filled)), trained.judged)
 
 
-def test_going_on_with_other_waves_finishes_the_one_under_way(
-    in_waves: tuple[Any, Judged],
-) -> None:
+def test_going_on_with_other_waves_finishes_the_one_under_way(in_waves: tuple[Any, Judged]) -> None:
     made, judged = in_waves
     standing = stopped_after(5, made, agents_per_wave=4)
     assert_same(again(made, standing=standing, agents_per_wave=3), judged)

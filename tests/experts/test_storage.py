@@ -299,9 +299,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LIKELY = st.sampled_from(list(b'0123456789-.,:"[]{}\\ e'))  # bytes that often still parse
 HEADER_END = len(by_hand()) - 136
 FLIPS = st.lists(
-    st.tuples(st.integers(0, HEADER_END - 1), st.integers(0, 255) | LIKELY),
-    min_size=1,
-    max_size=4,
+    st.tuples(st.integers(0, HEADER_END - 1), st.integers(0, 255) | LIKELY), min_size=1, max_size=4
 )
 
 

@@ -391,9 +391,7 @@ def test_actions_in_gymnasium_are_drawn_from_the_probabilities_that_a_query_retu
     assert stats.chi2.sf(worst.sum(), len(variance)) < 1e-12
 
 
-def test_an_episode_longer_than_the_declared_horizon_is_refused(
-    from_gymnasium: Collected,
-) -> None:
+def test_an_episode_longer_than_the_declared_horizon_is_refused(from_gymnasium: Collected) -> None:
     with pytest.raises(QuorumError, match="declare the time limit"):
         collect_from_gymnasium(
             from_gymnasium.experts, short_cartpole, trajectories=4, horizon=8, seed=2

@@ -84,11 +84,7 @@ def claimed(event: ReleaseEvent, epsilon: float, charged: bool = True) -> Both:
 
 
 def both_outputs(
-    tree: Tree,
-    with_expert: Experts,
-    without: Experts,
-    event: ReleaseEvent,
-    faults: Faults = SOUND,
+    tree: Tree, with_expert: Experts, without: Experts, event: ReleaseEvent, faults: Faults = SOUND
 ) -> tuple[Floats, Floats]:
     """The distributions of all outputs of the release, with the expert and without."""
     return (

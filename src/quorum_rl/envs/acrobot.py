@@ -73,8 +73,7 @@ class Acrobot:
         evaluation_time_limit=200,
     )
     units: ClassVar[Units] = Units(
-        centre=(0.78, 0.0, 0.56, 0.0, 0.0, 0.0),
-        scale=(0.38, 0.50, 0.58, 0.60, 1.63, 2.46),
+        centre=(0.78, 0.0, 0.56, 0.0, 0.0, 0.0), scale=(0.38, 0.50, 0.58, 0.60, 1.63, 2.46)
     )
 
     def default_params(self) -> AcrobotParams:

@@ -60,10 +60,7 @@ class CartPole:
         demonstration_time_limit=200,
         evaluation_time_limit=1000,
     )
-    units: ClassVar[Units] = Units(
-        centre=(0.0, 0.0, 0.0, 0.0),
-        scale=(0.087, 0.38, 0.064, 0.57),
-    )
+    units: ClassVar[Units] = Units(centre=(0.0, 0.0, 0.0, 0.0), scale=(0.087, 0.38, 0.064, 0.57))
 
     def default_params(self) -> CartPoleParams:
         return CartPoleParams()

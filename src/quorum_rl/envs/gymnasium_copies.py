@@ -274,7 +274,7 @@ class CopiesInWorkers:
 
 
 class _Failed(NamedTuple):
-    """A worker's last word."""
+    """What a worker that failed sends last: the reason, in a sentence."""
 
     sentence: str
 

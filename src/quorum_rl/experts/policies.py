@@ -108,9 +108,9 @@ FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
 def files_named(files: Sequence[Path], names: Sequence[str]) -> list[Path]:
     """Of these files those with the given names, in that order; all, by name, if there are none.
 
-    For a log that names its experts: a file of somebody without a log, who did not take part, is
-    left out, and nobody is asked in the place of another. Files are ordered by the expert's name,
-    as a log is: whole file names would put "desk-1-b.onnx" before "desk-1.onnx".
+    For a log that names its experts: each gets its own file, and files of experts without a log are
+    left out. Files are ordered by the expert's name, as a log is: whole file names would put
+    "desk-1-b.onnx" before "desk-1.onnx".
 
     Raises:
         QuorumError: if a name has no file, or two.
@@ -180,11 +180,7 @@ class OnnxExperts(_AskedInTurn):
 
     @classmethod
     def from_folder(
-        cls,
-        folder: str | Path,
-        *,
-        names: Sequence[str] = (),
-        **options: Unpack[OnnxOptions],
+        cls, folder: str | Path, *, names: Sequence[str] = (), **options: Unpack[OnnxOptions]
     ) -> "OnnxExperts":
         """The experts in the `.onnx` files of `folder`, in the order of their names.
 

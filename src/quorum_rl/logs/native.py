@@ -15,12 +15,7 @@ import pyarrow as pa
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
-from quorum_rl.logs.declared import (
-    METADATA_KEY,
-    Declared,
-    declared_from_json,
-    declared_to_json,
-)
+from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_from_json, declared_to_json
 from quorum_rl.logs.demonstrations import Columns, Demonstrations, Episodes
 
 NAMES_KEY = b"quorum_rl.expert_names"

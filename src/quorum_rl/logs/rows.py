@@ -1,11 +1,11 @@
 """Demonstrations from one row per step, as tables and step arrays have them.
 
 Rows do not say what came after an episode's last step unless they carry the next observation.
-Where they do not: after a terminated step nothing is bootstrapped, so the last observation stands
-in for the successor nobody uses. What came after the time limit would be used and is unknown, so
-the limit is moved forward by one step for everybody: an episode that lasted to the horizon, however
-it ended, is cut before its last step and counts as truncated there. Cutting only those that did not
-terminate in that step would let an end depend on an action that is not shown.
+Where they do not: no learner bootstraps after a terminated step, so a copy of the last observation
+takes the place of the successor. A learner would use what came after the time limit, which is
+unknown. So the limit is moved forward by one step in all episodes: one that lasted to the horizon,
+however it ended, is cut before its last step and counts as truncated there. Cutting only those that
+did not terminate in that step would let an end depend on an action that is not shown.
 """
 
 from collections.abc import Callable
@@ -169,12 +169,7 @@ def _check_successors(rows: Rows, last: Integers, place: Place) -> None:
 
 
 def _with_last_states(
-    rows: Rows,
-    last: Integers,
-    truncated: Flags,
-    length: Integers,
-    declared: Declared,
-    place: Place,
+    rows: Rows, last: Integers, truncated: Flags, length: Integers, declared: Declared, place: Place
 ) -> Demonstrations:
     """Add the state after each episode's last step, as the module's text says."""
     terminated = rows.terminated[last]

@@ -7,14 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorum_rl.envs.drawing.parts import Colour, limits, new_figure, plain, scene, schedule
-from quorum_rl.envs.lunar_lander.geometry import (
-    EDGE_WIDTH,
-    HEIGHT,
-    HULL,
-    LEG,
-    PAD_HEIGHT,
-    WIDTH,
-)
+from quorum_rl.envs.lunar_lander.geometry import EDGE_WIDTH, HEIGHT, HULL, LEG, PAD_HEIGHT, WIDTH
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, TIME_STEP
 
 if TYPE_CHECKING:

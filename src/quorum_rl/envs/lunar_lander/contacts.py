@@ -27,13 +27,7 @@ from quorum_rl.envs.lunar_lander.geometry import (
     where,
 )
 from quorum_rl.envs.lunar_lander.joints import LINEAR_SLOP
-from quorum_rl.envs.lunar_lander.touching import (
-    BOTH_SKINS,
-    NEIGHBOURS,
-    Touch,
-    nearest_edge,
-    touch,
-)
+from quorum_rl.envs.lunar_lander.touching import BOTH_SKINS, NEIGHBOURS, Touch, nearest_edge, touch
 from quorum_rl.envs.world import Array
 from quorum_rl.pytree import pytree
 

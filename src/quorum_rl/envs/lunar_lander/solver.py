@@ -16,14 +16,7 @@ import jax.numpy as jnp
 
 from quorum_rl.envs.lunar_lander import contacts, joints
 from quorum_rl.envs.lunar_lander.contacts import ContactImpulse, Contacts, PreparedContact
-from quorum_rl.envs.lunar_lander.geometry import (
-    HULL,
-    Body,
-    Motion,
-    Pose,
-    Vec,
-    dot,
-)
+from quorum_rl.envs.lunar_lander.geometry import HULL, Body, Motion, Pose, Vec, dot
 from quorum_rl.envs.lunar_lander.joints import HINGES, LINEAR_SLOP, TIME_STEP, HingeImpulse
 from quorum_rl.envs.lunar_lander.kernels import in_one_kernel, repeated_while
 from quorum_rl.envs.lunar_lander.touching import Touch
@@ -174,11 +167,7 @@ def _fallen(motion: Motion, fall: Vec) -> Motion:
 
 
 def _solved_velocities(
-    hull: Pose,
-    legs: tuple[Pose, Pose],
-    touches: Touches,
-    start: _Moving,
-    passes: int,
+    hull: Pose, legs: tuple[Pose, Pose], touches: Touches, start: _Moving, passes: int
 ) -> tuple[tuple[joints.PreparedHinge, joints.PreparedHinge], _Moving]:
     """Constraints as they are now, and the motions that keep them."""
     made: list[list[PreparedContact]] = [

@@ -134,11 +134,7 @@ def _corner(corners: Vec, index: Array) -> Vec:
 
 
 def _cut(
-    ends: tuple[Vec, Vec],
-    names: tuple[Array, Array],
-    normal: Vec,
-    offset: Array,
-    mark: Array,
+    ends: tuple[Vec, Vec], names: tuple[Array, Array], normal: Vec, offset: Array, mark: Array
 ) -> tuple[tuple[Vec, Vec], tuple[Array, Array], Array]:
     """What of the segment lies behind a line; whether two ends are left.
 

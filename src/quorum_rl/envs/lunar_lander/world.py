@@ -132,11 +132,7 @@ class LunarLander:
     # Compiled also where nobody asked for it: one by one, its operations would take a minute.
     @partial(jax.jit, static_argnums=0)
     def flown(
-        self,
-        state: LunarLanderState,
-        action: Array,
-        dispersion: Array,
-        params: LunarLanderParams,
+        self, state: LunarLanderState, action: Array, dispersion: Array, params: LunarLanderParams
     ) -> Step[LunarLanderState]:
         """One step in which the engines scatter as `dispersion` says, two numbers in [-1, 1]."""
         grounded = state.lander.legs[0].touches | state.lander.legs[1].touches
