@@ -228,7 +228,7 @@ def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("renamed", ["truncated", "next_observation"])
 def test_an_optional_column_must_be_there_once_it_is_renamed(tmp_path: Path, renamed: str) -> None:
     with pytest.raises(QuorumError, match="lacks a column: unknown column 'typo"):
-        read_parquet(tmp_path, good_columns(), **{renamed: "typo"})
+        read_parquet(tmp_path, good_columns(), DECLARED, **{renamed: "typo"})
 
 
 def test_names_that_differ_in_leading_zeros_are_different_experts(tmp_path: Path) -> None:
