@@ -82,8 +82,8 @@ def their_epsilons(
     Raises:
         QuorumError: for one at which there is nothing to run; all the usual ones are none.
     """
-    from quorum_rl.privacy.published_settings import BEST_SETTINGS
     from reproduction.columns import GRID_EPSILONS
+    from reproduction.published_settings import BEST_SETTINGS
 
     best = sorted({one.epsilon for one in BEST_SETTINGS})
     there = GRID_EPSILONS if stage == "grid" else tuple(best)

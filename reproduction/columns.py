@@ -14,8 +14,8 @@ from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.comparison import Method
 from quorum_rl.pipeline.learner_choice import learner_for
-from quorum_rl.privacy.published import published_steps
-from quorum_rl.privacy.published_settings import (
+from reproduction.published import published_steps
+from reproduction.published_settings import (
     BEST_SETTINGS,
     EXPERTS,
     PublishedSetting,

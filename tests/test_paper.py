@@ -21,8 +21,8 @@ from quorum_rl.learners import Bcq, Cql
 from quorum_rl.logs import Declared, collect, save_demonstrations
 from quorum_rl.pipeline import FitPlan, plan_fit
 from quorum_rl.pipeline.results import Result
-from quorum_rl.privacy.published import published_release, published_steps
-from quorum_rl.privacy.published_settings import (
+from reproduction.published import published_release, published_steps
+from reproduction.published_settings import (
     BEST_SETTINGS,
     DELTA,
     EXPERTS,
