@@ -1,11 +1,11 @@
 """Every result of docs/reproduction.md, side by side on one GPU, in order of need.
 
-A training of the paper's leaves most of a GPU idle, so many calls of `quorum paper` run at once.
+A training of the paper's leaves most of a GPU idle, so many calls of this command run at once.
 Each begins as soon as what it reads is there, the most needed first; what could not end in time is
 not begun, and what has not ended when time is over is stopped. Experts and demonstrations that are
 in the folder are used as they are, so the rest can be run later with `--only`.
 
-    python benchmarks/paper_queue.py --folder /tmp/paper --results results/paper --minutes 60
+    python -m reproduction.queue --folder /tmp/paper --results results/paper.parquet --minutes 60
 
 Start NVIDIA's MPS before (`nvidia-cuda-mps-control -d`), or processes take turns.
 """
@@ -86,7 +86,9 @@ class Evaluation:
 
     def jobs(self) -> list[Job]:
         """All there is to run, the most needed first."""
-        published = [self.published(*one) for one in product(WORLDS, LEARNERS, CLAIMED, OPTIMISERS)]
+        published = [
+            self.published(*cell) for cell in product(WORLDS, LEARNERS, CLAIMED, OPTIMISERS)
+        ]
         again = [*product(LEARNERS, ("LunarLander",), OPTIMISERS)]
         published += [
             self.rescaled(self.published(world, learner, "10", optimiser), RAW)
@@ -100,13 +102,13 @@ class Evaluation:
             *(self.comparison(learner, world) for learner, world in product(LEARNERS, WORLDS)),
             *(job for job in published if job not in long),
             *(self.counts(learner) for learner in LEARNERS),
-            *(self.ablation(*one) for one in product(LEARNERS, WORLDS, OPTIMISERS)),
-            *(self.rescaled(self.ablation(*one), RAW) for one in again),
+            *(self.ablation(*cell) for cell in product(LEARNERS, WORLDS, OPTIMISERS)),
+            *(self.rescaled(self.ablation(*cell), RAW) for cell in again),
             *(
                 self.rescaled(self.comparison(learner, "LunarLander"), scale)
                 for scale, learner in product(OTHER_SCALES, LEARNERS)
             ),
-            *(self.grid(*one) for one in product(LEARNERS, WORLDS)),
+            *(self.grid(*cell) for cell in product(LEARNERS, WORLDS)),
         ]
 
     def prepared(self, world: str, stage: str) -> Job:
@@ -179,7 +181,7 @@ class Evaluation:
     def _command(self, world: str, stage: str, learner: str | None = None) -> tuple[str, ...]:
         learns = ("--learners", learner) if learner else ()
         one_is_all = ("--episodes", "1") if world == "HIV" else ()  # its episodes are alike
-        call = (sys.executable, "-u", "-m", "quorum_rl", "paper", world, "--stage", stage)
+        call = (sys.executable, "-u", "-m", "reproduction", world, "--stage", stage)
         return (*call, "--folder", str(self.folder), *self.shared, *learns, *one_is_all)
 
 
@@ -267,8 +269,8 @@ class Queue:
         """Whether that job runs, or still may."""
         for job in self.jobs:
             if job.name == name and self.states[name] == "waiting":
-                here = [one for one in job.after if one in self.states]
-                return all(self._is_there(one) or self._comes(one) for one in here)
+                here = [name for name in job.after if name in self.states]
+                return all(self._is_there(before) or self._comes(before) for before in here)
         return name in self._running
 
     def _begin(self, job: Job) -> None:
@@ -320,7 +322,7 @@ def _signal(process: "subprocess.Popen[bytes]", which: signal.Signals) -> None:
 def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("paper"), help="for large files")
-    parser.add_argument("--results", default="results/paper", help="for small ones")
+    parser.add_argument("--results", default="results/paper.parquet", help="the results' file")
     parser.add_argument("--logs", type=Path, help="what processes print; otherwise in the folder")
     parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
     parser.add_argument("--at-once", type=int, default=12, help="how many processes")
@@ -341,7 +343,7 @@ def main() -> None:
     shared = ("--results", given.results, "--expert-seed", "1", *commit)
     logs = given.logs or given.folder / "logs"
     try:
-        check_makeable(given.folder, Path(given.results), logs)
+        check_makeable(given.folder, Path(given.results).parent, logs)
         jobs = asked_for(Evaluation(given.folder, shared).jobs(), given.only)
         if not given.list:
             logs.mkdir(parents=True, exist_ok=True)

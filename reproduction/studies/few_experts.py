@@ -4,48 +4,48 @@ Trains experts of a seed on which no number was chosen (or takes them from the f
 of them teach with the product's own defaults, and beside that with DP-SGD and the paper's step.
 Everything is on synthetic experts; what a plan calls noise is not trained and said so.
 
-    python benchmarks/few_experts.py CartPole --experts 1000 --folder pops
+    python -m reproduction.studies.few_experts CartPole --experts 1000 --folder pops
 """
 
 import argparse
 import json
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.budget import SeededEntropy, jax_key_data
+from quorum_rl.cli.main import main as quorum
 from quorum_rl.distributed import prepare, this_machine
+from quorum_rl.envs import AnyWorld
+from quorum_rl.evaluation import evaluation_params, returns_of
+from quorum_rl.experts import LoggedExperts, Population, default_returns, load_population
+from quorum_rl.learners import Layer, Learner, learner_to_json
+from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import (
+    FitPlan,
+    FitSettings,
+    Keys,
+    Study,
+    chosen_learner,
+    fresh,
+    learner_for,
+    runs_of,
+    steps_of,
+    train_runs,
+)
+from quorum_rl.pipeline.results import source_commit
+from quorum_rl.training import result_of
+from quorum_rl.types import Released
+from reproduction.population import FLOOR, acted, world_trained_on
+from reproduction.results import add
 
-prepare(fast=True)
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-
-from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.cli.experts import Train  # noqa: E402
-from quorum_rl.cli.training import train, world_of  # noqa: E402
-from quorum_rl.envs import AnyWorld  # noqa: E402
-from quorum_rl.evaluation.returns import evaluation_params, returns_of  # noqa: E402
-from quorum_rl.experts import LoggedExperts, Population, load_population  # noqa: E402
-from quorum_rl.experts.evaluation import default_returns  # noqa: E402
-from quorum_rl.experts.ppo.presets import PresetName  # noqa: E402
-from quorum_rl.files import write_json  # noqa: E402
-from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
-from quorum_rl.learners.networks import Layer  # noqa: E402
-from quorum_rl.logs import Demonstrations  # noqa: E402
-from quorum_rl.pipeline import FitPlan, FitSettings  # noqa: E402
-from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
-from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
-from quorum_rl.pipeline.rule import chosen_learner  # noqa: E402
-from quorum_rl.pipeline.study import Study  # noqa: E402
-from quorum_rl.training.loop import result_of  # noqa: E402
-from quorum_rl.types import Released  # noqa: E402
-from reproduction.population import acted  # noqa: E402
-
-FLOOR, TRAJECTORIES, DELTA = 0.02, 20, 1e-4
+DELTA: Final = 1e-4
 COUNTS: Final = (30, 100, 300, 1000, 3000)
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 DECLARED: Final = 0.95  # of the experts that there are
@@ -106,13 +106,12 @@ def population_of(world: str, experts: int, seed: int, folder: Path) -> Populati
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{world}-{experts}-{seed}.safetensors"
     if not path.exists():
-        preset: PresetName = "paper" if world in LARGE else "small"
-        settings = -(-experts // 3)
-        command = Train(
-            world, out=path, preset=preset, settings=settings, candidates=3, experts=experts,
-            seed=seed, fast=True,
-        )  # fmt: skip
-        train(command)
+        sizes = {
+            "preset": "paper" if world in LARGE else "small", "settings": -(-experts // 3),
+            "candidates": 3, "experts": experts, "seed": seed,
+        }  # fmt: skip
+        words = [f"--{name}={value}" for name, value in sizes.items()]
+        quorum(["experts", "train", world, "--out", str(path), "--fast", *words])
     return load_population(path)
 
 
@@ -167,7 +166,9 @@ def as_common(params: Any) -> Any:
 
     x = relu(x) − relu(−x), and relu(relu(x)) = relu(x).
     """
-    layers = [(np.asarray(one.weight), np.asarray(one.bias)) for one in next(iter(params.values()))]
+    layers = [
+        (np.asarray(layer.weight), np.asarray(layer.bias)) for layer in next(iter(params.values()))
+    ]
     runs, zeros = len(layers[0][0]), np.zeros
     if len(layers) == 1:
         (weight, bias), size = layers[0], layers[0][0].shape[1]
@@ -197,31 +198,31 @@ def judged(
     room = len(EPSILONS) * len(COUNTS)  # one shape of the program
     for first in range(0, len(every), room):
         part = list(every[first : first + room])
-        stacked = [as_common(one.params) for one in part]
+        stacked = [as_common(run.params) for run in part]
         stacked += [stacked[0]] * (room - len(part))
         whole = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *stacked)
         numbers = np.tile(np.arange(seeds, dtype=np.int32), room)
         key = jax.random.key(0)
         found = returns_of(judge, whole, world, None, key, episodes, numbers)
         means = np.asarray(found, np.float64).reshape(room, seeds, episodes).mean(axis=2)
-        rows += [_row(one, each) for one, each in zip(part, means, strict=False)]
+        rows += [_row(run, each) for run, each in zip(part, means, strict=False)]
     return rows
 
 
-def _row(one: Trained, returns: Any) -> dict[str, Any]:
-    private = one.plan.private
+def _row(run: Trained, returns: Any) -> dict[str, Any]:
+    private = run.plan.private
     return {
-        "method": one.way.name,
-        "experts": one.experts,
-        "minimum_experts": int(DECLARED * one.experts),
-        "epsilon": None if private is None else one.plan.epsilon,
-        "noise": one.plan.noise,
-        "learner": learner_to_json(one.plan.learner),
-        "private_steps": one.plan.private_steps,
+        "method": run.way.name,
+        "experts": run.experts,
+        "minimum_experts": int(DECLARED * run.experts),
+        "epsilon": None if private is None else run.plan.epsilon,
+        "noise": run.plan.noise,
+        "learner": learner_to_json(run.plan.learner),
+        "private_steps": run.plan.private_steps,
         "noise_multiplier": None if private is None else private.noise_multiplier,
         "returns": returns.tolist(),
         "mean": float(returns.mean()),
-        "seconds": one.seconds,
+        "seconds": run.seconds,
     }
 
 
@@ -237,14 +238,14 @@ def bound(log: Demonstrations, world: AnyWorld, seeds: int) -> list[Trained]:
 def timed(log: Demonstrations, world: AnyWorld, experts: int) -> dict[str, Any]:
     """How long five ε and five seeds take with so many experts; who is missing is there again."""
     times = -(-experts // log.expert_count)
-    episodes = jax.tree.map(lambda one: np.concatenate([one] * times), log.episodes)
+    episodes = jax.tree.map(lambda leaf: np.concatenate([leaf] * times), log.episodes)
     moved = np.concatenate([log.episodes.expert + turn * log.expert_count for turn in range(times)])
     more = some(replace(log, episodes=episodes._replace(expert=moved)), experts)
     seconds = []
     for _ in range(2):  # the first one compiles
         begun = time.perf_counter()
         made, _ = trained(replace(OURS, epsilons=EPSILONS[1:]), more, world, 5)
-        jax.block_until_ready([one.params for one in made])
+        jax.block_until_ready([run.params for run in made])
         seconds.append(time.perf_counter() - begun)
     return {"experts": experts, "runs": 25, "first_s": seconds[0], "again_s": seconds[1]}
 
@@ -324,9 +325,9 @@ def values_after_imitation(log: Demonstrations, world: AnyWorld, seeds: int) -> 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     population = population_of(given.world, given.experts, given.seed, given.folder)
-    world = world_of(population, None)
+    world = world_trained_on(population.origin)
     say(f"{len(population)} experts")
-    log, experts = acted(population, world, FLOOR, TRAJECTORIES, seed=0)
+    log, experts = acted(population, world, seed=0)
     own = default_returns(
         population, world, evaluation_params(world), episodes=10, p_min=FLOOR, seed=5
     ).mean()
@@ -339,7 +340,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         "episodes": given.episodes,
         "experts_mean": float(own),
         "machine": this_machine(),
-        "commit": given.commit or _commit(),
+        "commit": given.commit or source_commit(),
         "rows": [],
         "refused": [],
     }
@@ -350,8 +351,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         facts["rows"] += rows
         for row in rows:
             say(f"{row['method']:26} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
-        given.out.mkdir(parents=True, exist_ok=True)
-        write_json(given.out / f"{given.world}{end}.json", facts)
+        add(given.out, f"{given.world}{end}", facts)
 
     every = bound(log, world, given.seeds)
     for part in parts.values():
@@ -367,14 +367,14 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         if late(given, way.name):
             continue
         keep([
-            one
+            run
             for count, part in parts.items() if count in way.counts
-            for one in trained(way, part, world, given.seeds)[0]
+            for run in trained(way, part, world, given.seeds)[0]
         ])  # fmt: skip
     some_parts = [part for count, part in parts.items() if count in BESIDE[0].counts]
     if not late(given, FROM_IMITATION):
         keep(
-            [one for part in some_parts for one in values_after_imitation(part, world, given.seeds)]
+            [run for part in some_parts for run in values_after_imitation(part, world, given.seeds)]
         )
     beside = facts | {"rows": [], "refused": []}
     for part in reversed(parts.values()):
@@ -393,11 +393,6 @@ def late(given: argparse.Namespace, what: str) -> bool:
     return False
 
 
-def _commit() -> str:
-    asked = ["git", "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("world")
@@ -405,7 +400,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=21, help="of the experts")
     parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="how many teach")
     parser.add_argument("--folder", type=Path, default=Path("few-experts"))
-    parser.add_argument("--out", type=Path, default=Path("results/few"))
+    parser.add_argument("--out", type=Path, default=Path("results/few.parquet"))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--release", type=float, nargs="*", help="at these ε: a release beside it")
@@ -416,5 +411,6 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    prepare(fast=True)
     found = measured(arguments())
     print(json.dumps({name: found[name] for name in ("world", "experts_mean")}))

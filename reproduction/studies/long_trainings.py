@@ -8,42 +8,45 @@ by about rate · √steps; plain steps do as much at that rate times batch / (no
 norm), and are tried with that too.
 
     quorum experts train CartPole --preset small --seed 1 --out small.safetensors
-    python benchmarks/long_trainings.py small.safetensors --learner bcq --out results/long
+    python -m reproduction.studies.long_trainings small.safetensors --learner bcq \\
+      --out results/long.parquet
 """
 
 import argparse
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.distributed import prepare
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-prepare(fast=True)  # what noise does to weights does not hang on the last bits
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from samples import check_counts  # noqa: E402
-from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
-from tuning import EPISODES_KEY  # noqa: E402
-
-from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.envs import AnyWorld  # noqa: E402
-from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.learners import Learner  # noqa: E402
-from quorum_rl.training.coming import TrainState  # noqa: E402
-from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.data import ExpertData  # noqa: E402
-from quorum_rl.training.loop import begin, train  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe, new_run, optimiser_of  # noqa: E402
-from quorum_rl.training.schedule import Kind  # noqa: E402
-from reproduction.columns import (  # noqa: E402
+from quorum_rl.budget import SeededEntropy, jax_key_data
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.evaluation import returns_of
+from quorum_rl.learners import Learner
+from quorum_rl.training import (
+    ExpertData,
+    Gradient,
+    Kind,
+    PrivateStep,
+    Recipe,
+    TrainState,
+    begin,
+    default_chunk,
+    new_run,
+    optimiser_of,
+    train,
+)
+from reproduction.columns import (
     CLIP_NORM,
     best_settings,
     learner_of,
 )
-from reproduction.published import published_steps  # noqa: E402
-from reproduction.published_settings import EXPERTS, PublishedSetting  # noqa: E402
+from reproduction.published import published_steps
+from reproduction.published_settings import EXPERTS, PublishedSetting
+from reproduction.studies.samples import check_counts
+from reproduction.studies.study import NO_NOISE, opened, parser_for_a_study, run
+from reproduction.studies.tuning import EPISODES_KEY
 
 CLAIMED: Final = 5.0
 LOOKED_AT: Final = (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -89,7 +92,7 @@ def moved(first: Any, now: Any) -> list[float]:
     pairs = list(zip(jax.tree.leaves(first), jax.tree.leaves(now), strict=True))
 
     def squares(arrays: list[Any]) -> Any:
-        return sum(np.square(one).reshape(len(one), -1).sum(axis=1) for one in arrays)
+        return sum(np.square(leaf).reshape(len(leaf), -1).sum(axis=1) for leaf in arrays)
 
     far = squares([np.asarray(b) - np.asarray(a) for a, b in pairs])
     return np.sqrt(far / squares([np.asarray(a) for a, _ in pairs])).tolist()  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
 """Whether LunarLander has Gymnasium's distribution of returns, over paired episodes.
 
-    python benchmarks/lunar_lander.py --episodes 5000
-    python benchmarks/lunar_lander.py --gravity 9 --wind 5 --turbulence 0.5 --episodes 1000
-    python benchmarks/lunar_lander.py --policy heuristic --passes 180/60/30 60/60/30 30/60/30
-    python benchmarks/lunar_lander.py --nudge 1e-6   # Gymnasium beside itself: what rounding does
+    python -m reproduction.studies.lunar_lander --episodes 5000
+    python -m reproduction.studies.lunar_lander --gravity 9 --wind 5 --turbulence 0.5
+    python -m reproduction.studies.lunar_lander --policy heuristic --passes 180/60/30 60/60/30
+    python -m reproduction.studies.lunar_lander --nudge 1e-6   # Gymnasium beside itself
 
 Both sides play from the same draws (`lander_pairs.py`). A statistic is held equivalent if the
 90% interval of its difference (bootstrap over pairs) lies within the margin: two one-sided tests
@@ -14,7 +14,6 @@ It needs Box2D. It exits with 1 if the first of `--passes` is not equivalent.
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -22,21 +21,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
 from quorum_rl.distributed import prepare, this_machine
-
-prepare()
-
-import numpy as np  # noqa: E402 - the devices are set up first
-from lander_pairs import (  # noqa: E402
+from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderParams
+from reproduction.results import add, read
+from reproduction.studies.lander_pairs import (
     Floats,
     Played,
     play_gymnasium_in_processes,
     play_ours,
 )
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderParams  # noqa: E402
 
 RESAMPLES: Final = 4000
 SAME: Final = 0.5  # returns that differ by less are the same
@@ -166,18 +163,18 @@ def table_of(comparison: Comparison) -> Table:
         table.add_column(heading, justify="right" if heading else "left")
     table.add_column("equivalent")
     table.add_column("power", justify="right")
-    for one in comparison.findings:
-        digits = 4 if one.statistic == "landed" else 2
-        verdict = {None: "", True: "yes", False: "NO"}[one.equivalent]
+    for finding in comparison.findings:
+        digits = 4 if finding.statistic == "landed" else 2
+        verdict = {None: "", True: "yes", False: "NO"}[finding.equivalent]
         table.add_row(
-            one.statistic,
-            *(f"{value:.{digits}f}" for value in (one.theirs, one.ours)),
-            f"{one.difference:+.{digits}f}",
-            f"{one.standard_error:.{digits}f}",
-            f"[{one.low:+.{digits}f}, {one.high:+.{digits}f}]",
-            "" if one.margin is None else f"±{one.margin:g}",
+            finding.statistic,
+            *(f"{value:.{digits}f}" for value in (finding.theirs, finding.ours)),
+            f"{finding.difference:+.{digits}f}",
+            f"{finding.standard_error:.{digits}f}",
+            f"[{finding.low:+.{digits}f}, {finding.high:+.{digits}f}]",
+            "" if finding.margin is None else f"±{finding.margin:g}",
             verdict,
-            "" if one.power is None else f"{one.power:.3f}",
+            "" if finding.power is None else f"{finding.power:.3f}",
         )
     return table
 
@@ -206,21 +203,21 @@ def main() -> int:
         default=0.0,
         help="instead of ours, Gymnasium with a hull so many metres a second faster at the start",
     )
-    parser.add_argument("--json", type=Path, help="also write what was found here")
+    parser.add_argument("--out", type=Path, help="the Parquet file to add what was found to")
     given = parser.parse_args()
+    prepare()
     if any(importlib.util.find_spec(needed) is None for needed in ("Box2D", "pygame")):
         print("This comparison needs Box2D and pygame: pip install 'quorum-rl[box2d]'.")
         return 2
     made = compare_all(given, Console(width=120))
-    if given.json:
-        found = {
-            "machine": this_machine(),
-            "command": " ".join(["benchmarks/lunar_lander.py", *sys.argv[1:]]),
-            "comparisons": [asdict(one) for one in made],
-        }
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    judged = [one for one in made if given.nudge or one.passes == given.passes[0]]
-    return int(any(finding.equivalent is False for one in judged for finding in one.findings))
+    if given.out:
+        nothing = {"machine": this_machine(), "commands": [], "comparisons": []}
+        before = read(given.out).get("distributions", nothing)
+        before["commands"] += [" ".join(["lunar_lander.py", *sys.argv[1:]])]
+        before["comparisons"] += [asdict(comparison) for comparison in made]
+        add(given.out, "distributions", before)
+    judged = [pairs for pairs in made if given.nudge or pairs.passes == given.passes[0]]
+    return int(any(finding.equivalent is False for pairs in judged for finding in pairs.findings))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ to as many as the paper's, or on a sample of their logs (a proxy, as in `tuning.
 
     quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
       --out lander.safetensors
-    python benchmarks/samples.py lander.safetensors --cut 3 --keep 128 --out lander.npz
-    python benchmarks/private_step.py lander.npz --learner cql --out results/step
+    python -m reproduction.studies.samples lander.safetensors --cut 3 --keep 128 --out lander.npz
+    python -m reproduction.studies.private_step lander.npz --learner cql --out results/step.parquet
 """
 
 import argparse
@@ -17,28 +17,21 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.distributed import prepare
-
-prepare(fast=True)  # what a step lacks does not hang on the last bits
-
-from long_trainings import watched  # noqa: E402
-from samples import check_counts  # noqa: E402
-from study import NO_NOISE, opened, parser_for_a_study, run  # noqa: E402
-
-from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.learners import defaults  # noqa: E402
-from quorum_rl.pipeline import FitSettings  # noqa: E402
-from quorum_rl.pipeline.stages import rate_for  # noqa: E402
-from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
-from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe  # noqa: E402
-from reproduction.columns import (  # noqa: E402
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import defaults
+from quorum_rl.pipeline import FitSettings
+from quorum_rl.pipeline.stages import rate_for
+from quorum_rl.privacy import noise_multiplier_for
+from quorum_rl.training import Gradient, PrivateStep, Recipe, default_chunk
+from reproduction.columns import (
     CLIP_NORM,
     best_settings,
     learner_of,
 )
-from reproduction.published_settings import EXPERTS, PublishedSetting  # noqa: E402
+from reproduction.published_settings import EXPERTS, PublishedSetting
+from reproduction.studies.long_trainings import watched
+from reproduction.studies.samples import check_counts
+from reproduction.studies.study import NO_NOISE, opened, parser_for_a_study, run
 
 EPSILON: Final = 10.0
 AVERAGED: Final = 16  # transitions of an expert; 64 take four times as long

@@ -1,7 +1,7 @@
 """Finds the reference policies and measures the returns that the worlds state in their facts.
 
-    python benchmarks/reference_returns.py            # measure what is shipped
-    python benchmarks/reference_returns.py --search   # search anew (minutes) and overwrite it
+    python -m reproduction.studies.reference_returns            # measure what is shipped
+    python -m reproduction.studies.reference_returns --search   # search anew and overwrite it
 
 Every reference is a small deterministic closed-loop network, found with fixed seeds:
 
@@ -127,7 +127,7 @@ def swinging_network() -> ReferenceNetwork:
         seconds = time.perf_counter() - began
         print(f"Acrobot restart {restart}: {score:.6g} in {seconds:.0f} s", flush=True)
         found.append((score, network))
-    return max(found, key=lambda one: one[0])[1]
+    return max(found, key=lambda scored: scored[0])[1]
 
 
 def cross_entropy(world: AnyWorld, form: ReferenceNetwork, key: Key) -> ReferenceNetwork:

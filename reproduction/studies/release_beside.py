@@ -9,41 +9,43 @@ the pool as experts agree on to a given share, without noise, which is chosen so
 as long as those of the paper's experts.
 
     quorum experts train HIV --preset small --seed 1 --out small.safetensors
-    python benchmarks/release_beside.py small.safetensors --learner bcq --agreement 0.1 \
-      --transitions 16 --out results/beside
+    python -m reproduction.studies.release_beside small.safetensors --learner bcq --agreement 0.1 \
+      --transitions 16 --out results/beside.parquet
 """
 
 import argparse
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from quorum_rl.distributed import prepare
+import jax
+import numpy as np
 
-prepare(fast=True)  # what fails does not hang on the last bits
-
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from samples import check_counts, cut_to  # noqa: E402
-from study import opened, parser_for_a_study, run  # noqa: E402
-from tuning import EPISODES_KEY  # noqa: E402
-
-from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.envs import AnyWorld  # noqa: E402
-from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.experts import LoggedExperts  # noqa: E402
-from quorum_rl.learners import Learner  # noqa: E402
-from quorum_rl.logs import Demonstrations, split_release_pool  # noqa: E402
-from quorum_rl.logs.agreement import prefix_counts  # noqa: E402
-from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit  # noqa: E402
-from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
-from quorum_rl.training.data import ExpertData  # noqa: E402
-from quorum_rl.training.loop import result_of  # noqa: E402
-from quorum_rl.types import Released, Transition  # noqa: E402
-from reproduction.columns import learner_of  # noqa: E402
-from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from reproduction.population import acted  # noqa: E402
-from reproduction.published_settings import EXPERTS  # noqa: E402
+from quorum_rl.budget import SeededEntropy, jax_key_data
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.evaluation import returns_of
+from quorum_rl.experts import LoggedExperts
+from quorum_rl.learners import Learner
+from quorum_rl.logs import Demonstrations, split_release_pool
+from quorum_rl.logs.agreement import prefix_counts
+from quorum_rl.pipeline import (
+    FitPlan,
+    FitSettings,
+    Keys,
+    fresh,
+    plan_fit,
+    runs_of,
+    steps_of,
+    train_runs,
+)
+from quorum_rl.training import ExpertData, result_of
+from quorum_rl.types import Released, Transition
+from reproduction.columns import learner_of
+from reproduction.population import TRAJECTORIES, acted
+from reproduction.published_settings import EXPERTS
+from reproduction.studies.samples import check_counts, cut_to
+from reproduction.studies.study import opened, parser_for_a_study, run
+from reproduction.studies.tuning import EPISODES_KEY
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
@@ -148,7 +150,7 @@ def measured(given: argparse.Namespace) -> None:
     asked = ("learner", "epsilon", "agreement", "transitions", "steps", "seeds", "episodes")
     study = opened(given, "beside", *asked)
     world = study.source.world
-    log, experts = acted(study.source.experts(), world, FLOOR, TRAJECTORIES, seed=0)
+    log, experts = acted(study.source.experts(), world, seed=0)
     plans = plans_of(log, learner_of(log.declared, given.learner), given)
     assert plans.both.release is not None  # checked before
     event = plans.both.release.event
@@ -158,7 +160,7 @@ def measured(given: argparse.Namespace) -> None:
         agreed_prefixes(experts, pool, event.iterations, given.agreement, seed)
         for seed in range(given.seeds)
     ]
-    print([int(one.offsets[-1]) for one in released], "transitions released", flush=True)
+    print([int(prefixes.offsets[-1]) for prefixes in released], "transitions released", flush=True)
     fewer, every = (cut_to(some, EXPERTS) for some in (split.training, log))
     rows: list[dict[str, Any]] = []
     for way in WAYS:
@@ -170,7 +172,7 @@ def measured(given: argparse.Namespace) -> None:
         print(rows[-1], flush=True)
     study.save(
         {
-            "released": [int(one.offsets[-1]) for one in released],
+            "released": [int(prefixes.offsets[-1]) for prefixes in released],
             "trajectories": TRAJECTORIES,
             "pool": event.pool_size,
             "iterations": event.iterations,

@@ -3,7 +3,7 @@
 Experts of the paper's size are gigabytes, and so are their logs. A sample has some random
 transitions of everybody, which is enough to train on, and fits where they do not:
 
-    python benchmarks/samples.py lander.safetensors --cut 3 --keep 128 --out lander.npz
+    python -m reproduction.studies.samples lander.safetensors --cut 3 --keep 128 --out lander.npz
 
 `tuning.py`, `private_step.py` and `long_trainings.py` take it in place of the experts. It is as
 private as their logs.
@@ -18,28 +18,23 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile
 
+import jax.numpy as jnp
+import numpy as np
+
 from quorum_rl.distributed import prepare
-
-prepare(fast=True)  # which transitions a sample has does not hang on the last bits
-
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-
-from quorum_rl.cli.training import world_of  # noqa: E402
-from quorum_rl.envs import AnyWorld, get_world  # noqa: E402
-from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.experts import Population, load_population  # noqa: E402
-from quorum_rl.files import replacing, require_file  # noqa: E402
-from quorum_rl.logs import Declared, Demonstrations  # noqa: E402
-from quorum_rl.training.data import ExpertData, at, expert_data  # noqa: E402
-from quorum_rl.types import Transition  # noqa: E402
-from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
-from reproduction.population import acted  # noqa: E402
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.experts import Population, load_population
+from quorum_rl.files import replacing, require_file
+from quorum_rl.logs import Declared, Demonstrations
+from quorum_rl.training import ExpertData, at, expert_data
+from quorum_rl.types import Transition
+from reproduction.population import TRAJECTORIES, acted, world_trained_on
 
 SUFFIX: Final = ".npz"
 MADE: Final = ("cut", "keep", "trajectories")  # how a sample was made
 CLOSE: Final = 0.01  # 2997 stand for 3000
-NO_SAMPLE: Final = (BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
+NO_SAMPLE: Final = (BadZipFile, zlib.error, EOFError, AttributeError, KeyError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class Source:
         Raises:
             QuorumError: if there is only a sample.
         """
-        return acted(self.experts(), self.world, FLOOR, trajectories, seed=0)[0]
+        return acted(self.experts(), self.world, seed=0, trajectories=trajectories)[0]
 
     def standing_for(self, count: int) -> ExpertData:
         """The sample, which has about so many experts, or so many cut out of these.
@@ -110,7 +105,7 @@ def source_of(path: Path) -> Source:
     """
     if path.suffix != SUFFIX:
         population = load_population(path)
-        return Source(world_of(population, None), dict(population.origin), population)
+        return Source(world_trained_on(population.origin), dict(population.origin), population)
     require_file(path, "sample")
     try:
         with np.load(path) as arrays:
@@ -118,17 +113,19 @@ def source_of(path: Path) -> Source:
             made = {name: int(arrays[name]) for name in MADE}
             fields = {name: jnp.asarray(arrays[name]) for name in Transition._fields}
             data = ExpertData(Transition(**fields), jnp.asarray(arrays["offsets"]))
-            world = get_world(origin["world"])
-        if {len(one) for one in fields.values()} != {int(data.offsets[-1])}:
+            world = world_trained_on(origin)
+        if {len(column) for column in fields.values()} != {int(data.offsets[-1])}:
             raise ValueError("arrays of several lengths")
     except NO_SAMPLE as error:
-        raise QuorumError(f"{path} is no sample: make one with benchmarks/samples.py.") from error
+        raise QuorumError(
+            f"{path} is no sample: make one with python -m reproduction.studies.samples."
+        ) from error
     return Source(world, origin, sample=data, made=made)
 
 
 def save(path: Path, data: ExpertData, origin: dict[str, Any], made: dict[str, int]) -> None:
-    arrays = {name: np.asarray(one) for name, one in data.transitions._asdict().items()}
-    arrays |= {name: np.array(one) for name, one in made.items()}
+    arrays = {name: np.asarray(column) for name, column in data.transitions._asdict().items()}
+    arrays |= {name: np.array(number) for name, number in made.items()}
     arrays |= {"offsets": np.asarray(data.offsets), "origin": np.array(json.dumps(origin))}
     with replacing(path) as written, written.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # no name is its own
@@ -212,6 +209,7 @@ def main() -> None:
         parser.error(f"--out is {given.out}: give a name that ends in {SUFFIX}")
     check_counts(parser, given, *MADE)
     check_folder(parser, given.out)
+    prepare(fast=True)  # which transitions a sample has does not hang on the last bits
     try:
         source = source_of(given.population)
         data = sampled(source, given.cut, given.keep, given.trajectories)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from samples import Source, source_of
-
+from quorum_rl.distributed import prepare
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline.results import Result
+from quorum_rl.pipeline import Result
+from reproduction.results import check_place, save
+from reproduction.studies.samples import Source, source_of
 
 NO_NOISE: Final = 1e-6  # of a sum of gradients: a private step has to have some
 
@@ -26,7 +27,7 @@ def parser_for_a_study(text: str, *, samples: bool = True) -> argparse.ArgumentP
     parser.add_argument("--learner", choices=["cql", "bcq"], default="bcq")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="folder for the result")
+    parser.add_argument("--out", type=Path, help="the Parquet file to add the result to")
     return parser
 
 
@@ -36,6 +37,7 @@ def run(
     measured: Callable[[argparse.Namespace], None],
 ) -> None:
     """Measure, or say in one sentence what is wrong."""
+    prepare(fast=True)  # what is asked does not hang on the last bits
     try:
         measured(given)
     except (QuorumError, OSError) as error:
@@ -43,7 +45,7 @@ def run(
 
 
 class Study(NamedTuple):
-    """The experts, and the result with the folder for it, if one was given."""
+    """The experts, and the result with the file for it, if one was given."""
 
     source: Source
     result: Result
@@ -52,19 +54,18 @@ class Study(NamedTuple):
     def save(self, facts: dict[str, Any]) -> None:
         """What was found, if it is to be kept."""
         if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
-            print(self.result.save(self.out, facts))
+            save(self.result, self.out, facts)
 
 
-def opened(given: argparse.Namespace, name: str, *asked: str, **fixed: Any) -> Study:
+def opened(given: argparse.Namespace, stage: str, *asked: str, **fixed: Any) -> Study:
     """A study, when its result has a place; `asked` are the options that are a part of it.
 
     Raises:
         QuorumError: if there are neither experts nor a sample, or another result would be lost.
     """
     source = source_of(given.population)
-    chosen = {one: getattr(given, one) for one in asked} | source.to_json()
-    result = Result(source.world.name, f"{given.learner}-{name}", chosen | fixed)
+    chosen = {name: getattr(given, name) for name in asked} | source.to_json()
+    result = Result(source.world.name, f"{given.learner}-{stage}", chosen | fixed)
     if given.out is not None:
-        result.check_place(given.out)
+        check_place(result, given.out)
     return Study(source, result, given.out)

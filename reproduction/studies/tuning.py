@@ -8,7 +8,7 @@ that a result is reported for.
 
     quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
       --out lander.safetensors
-    python benchmarks/tuning.py lander.safetensors --cut 3 --experts 3000 --keep 128 \
+    python -m reproduction.studies.tuning lander.safetensors --cut 3 --experts 3000 --keep 128 \
       --options '{"reward_scale": 0.1}' --epsilons 1 5 --rates rule 9e-3 --clip-norms 1 0.1
 
 All runs that differ in ε, rate, clip norm and seed are one program.
@@ -21,40 +21,37 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.distributed import prepare
-
-prepare(fast=True)  # which numbers are better does not hang on the last bits
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from samples import (  # noqa: E402
-    Source,
-    check_counts,
-    check_folder,
-    sampled,
-    source_of,
+from quorum_rl.envs import AnyWorld
+from quorum_rl.errors import QuorumError
+from quorum_rl.evaluation import returns_of
+from quorum_rl.learners import Learner, defaults
+from quorum_rl.pipeline import FitSettings, Result, learner_for
+from quorum_rl.pipeline.stages import rate_for
+from quorum_rl.privacy import noise_multiplier_for
+from quorum_rl.training import (
+    ExpertData,
+    Gradient,
+    Kind,
+    PrivateStep,
+    Recipe,
+    Run,
+    begin,
+    default_chunk,
+    new_run,
+    optimiser_of,
+    result_of,
+    train,
 )
-from study import NO_NOISE  # noqa: E402
-
-from quorum_rl.budget import SeededEntropy, jax_key_data  # noqa: E402
-from quorum_rl.envs import AnyWorld  # noqa: E402
-from quorum_rl.errors import QuorumError  # noqa: E402
-from quorum_rl.evaluation import returns_of  # noqa: E402
-from quorum_rl.files import write_json  # noqa: E402
-from quorum_rl.learners import Learner, defaults  # noqa: E402
-from quorum_rl.pipeline import FitSettings  # noqa: E402
-from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
-from quorum_rl.pipeline.results import Result  # noqa: E402
-from quorum_rl.pipeline.stages import rate_for  # noqa: E402
-from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
-from quorum_rl.training.contributions import Gradient  # noqa: E402
-from quorum_rl.training.data import ExpertData  # noqa: E402
-from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
-from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of  # noqa: E402
-from quorum_rl.training.schedule import Kind  # noqa: E402
-from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
+from reproduction.population import FLOOR, TRAJECTORIES
+from reproduction.results import add, read
+from reproduction.studies.samples import Source, check_counts, check_folder, sampled, source_of
+from reproduction.studies.study import NO_NOISE
 
 EPISODES_KEY: Final = 7
 STEPS_AT_ONCE: Final = 250
@@ -81,7 +78,7 @@ class Trial(NamedTuple):
 def trials(given: argparse.Namespace, found: int) -> list[Trial]:
     """Every ε with every rate and clip norm, for `found` experts that stand for those asked for."""
     if given.without_privacy:
-        return [Trial(None, one, None) for one in given.rates]
+        return [Trial(None, rate, None) for rate in given.rates]
     experts, drawn = given.experts or found, given.sampling_rate
     made = []
     for epsilon in [None] if given.no_noise else given.epsilons:
@@ -96,8 +93,8 @@ def trials(given: argparse.Namespace, found: int) -> list[Trial]:
                 contribution=Gradient(transitions=given.transitions),
                 normalised=given.normalised,
             )
-            rates = [rate_for(step, given.steps) if one == RULE else one for one in given.rates]
-            made += [Trial(epsilon, one, step) for one in rates]
+            rates = [rate_for(step, given.steps) if rate == RULE else rate for rate in given.rates]
+            made += [Trial(epsilon, rate, step) for rate in rates]
     return made
 
 
@@ -174,12 +171,13 @@ def options(text: str) -> dict[str, Any]:
         found = json.loads(text).items()
     except (ValueError, AttributeError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object") from error
-    made = {key: tuple(one) if isinstance(one, list) else one for key, one in found}
-    for key, one in made.items():
-        if not all(
-            isinstance(each, int | float) for each in (one if type(one) is tuple else [one])
-        ):
-            raise argparse.ArgumentTypeError(f"{key} is {one!r}: give a number, or a list of them")
+    made = {key: tuple(value) if isinstance(value, list) else value for key, value in found}
+    for key, value in made.items():
+        numbers = value if type(value) is tuple else [value]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise argparse.ArgumentTypeError(
+                f"{key} is {value!r}: give a number, or a list of them"
+            )
     return made
 
 
@@ -228,7 +226,8 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--round", default="", help="what to call these runs")
+    parser.add_argument("--out", type=Path, help="the Parquet file to add them to")
     given = parser.parse_args()
     if given.without_privacy or given.no_noise:
         asked = "--without-privacy" if given.without_privacy else "--no-noise"
@@ -252,6 +251,7 @@ def arguments() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 def main() -> None:
     parser, given = arguments()
+    prepare(fast=True)  # which numbers are better does not hang on the last bits
     begun, hidden = time.monotonic(), tuple(given.hidden)
     try:
         source = source_of(given.population)
@@ -261,14 +261,28 @@ def main() -> None:
     except (QuorumError, OSError) as error:
         parser.error(str(error))
     earned = returns(tried, learner, world, data, given)
-    rows = [one.to_json() | {"returns": r.tolist()} for one, r in zip(tried, earned, strict=True)]
+    rows = [
+        trial.to_json() | {"returns": each.tolist()}
+        for trial, each in zip(tried, earned, strict=True)
+    ]
     for row in rows:
         print(json.dumps(row), flush=True)
     if given.out is not None:
         rest = {"population", "out", "epsilons", "rates", "clip_norms"}
         chosen = {name: value for name, value in vars(given).items() if name not in rest}
-        result = Result(world.name, "tuning", chosen | {"floor": FLOOR}, begun=begun)
-        write_json(given.out, result.facts({"population": source.origin, "rows": rows}))
+        keep(given.out, Result(world.name, "tuning", chosen | {"floor": FLOOR}, begun=begun), rows)
+
+
+def keep(file: Path, result: Result, rows: list[dict[str, Any]]) -> None:
+    """Add rows, with their settings, to what was tried in the world before."""
+    facts = result.facts({})
+    settings = facts.pop("configuration") | {
+        name: facts.pop(name) for name in ("commit", "machine", "seconds")
+    }
+    name = result.world.lower()
+    before = read(file).get(name, facts | {"rows": []})
+    more = [settings | row for row in rows]
+    add(file, name, before | {"rows": before["rows"] + more})
 
 
 if __name__ == "__main__":

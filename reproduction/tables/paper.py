@@ -335,7 +335,9 @@ def costs() -> str:
         settings = [setting_of(world, learner, epsilon) for epsilon in CLAIMED]
         each = [hundredths(true_cost(setting).total_epsilon) for setting in settings]
         rows.append([f"{world}, {learner.upper()}", *each])
-    return table(["ε that can be computed", *(f"claimed ε = {one}" for one in CLAIMED)], rows)
+    return table(
+        ["ε that can be computed", *(f"claimed ε = {epsilon}" for epsilon in CLAIMED)], rows
+    )
 
 
 def accounts() -> str:

@@ -45,10 +45,10 @@ def error_bars(axes: Any, points: Mapping[float, Any], **options: Any) -> None:
 
 def digest(figure: Figure) -> str:
     """Of all that was drawn: words, and numbers to five digits."""
-    drawn: list[str] = []
+    artists: list[Artist] = []
     for axes in figure.axes:
-        for artist in [*axes.lines, *axes.collections, *axes.patches, *axes.texts, axes.title]:
-            drawn.append(_drawn(artist))
+        artists += [*axes.lines, *axes.collections, *axes.patches, *axes.texts, axes.title]
+    drawn = [_drawn(artist) for artist in artists]
     return hashlib.sha256("\n".join(drawn).encode()).hexdigest()[:16]
 
 

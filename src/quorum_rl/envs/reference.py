@@ -1,8 +1,9 @@
 """Reference policies: what a return of 1 means on the normalised scale.
 
 The paper normalises returns to 0 (random) and 1 ("optimal") and leaves "optimal" unstated. Ours is
-the return of a small network that anyone can load and run again; `benchmarks/reference_returns.py`
-found it and measured the numbers that each world states in its `facts`.
+the return of a small network that anyone can load and run again;
+`reproduction/studies/reference_returns.py` found it and measured the numbers that each world states
+in its `facts`.
 """
 
 import json
