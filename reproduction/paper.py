@@ -330,22 +330,31 @@ class Paper:
                     if setting.epsilon == epsilon
                 ]
 
-            chosen = {"steps": self.steps, "optimiser": self.paper_optimiser}
-            self._compared(f"published-{epsilon:g}", study, methods, **chosen)
+            self._compared(
+                f"published-{epsilon:g}",
+                study,
+                methods,
+                steps=self.steps,
+                optimiser=self.paper_optimiser,
+            )
+
+    @property
+    def _short(self) -> dict[str, Any]:
+        """How the paper's settings are trained in ablation and grid."""
+        return {"steps": self.steps or SHORT_STEPS, "optimiser": self.paper_optimiser}
 
     def _ablation(self) -> None:
-        chosen = {"steps": self.steps or SHORT_STEPS, "optimiser": self.paper_optimiser}
+        chosen = self._short
 
         def methods(learner: str) -> list[Method]:
-            return ablation_columns(self.world, learner, **chosen)  # type: ignore[arg-type]
+            return ablation_columns(self.world, learner, **chosen)
 
         settings = asdict(FitSettings())
         self._compared("ablation", self._study(), methods, settings=settings, **chosen)
 
     def _grid(self) -> None:
         epsilons = self._their_epsilons(GRID_EPSILONS)
-        chosen: dict[str, Any] = {"steps": self.steps or SHORT_STEPS}
-        chosen["optimiser"] = self.paper_optimiser
+        chosen = self._short
 
         def methods(learner: str) -> list[Method]:
             return grid_columns(self.world, learner, epsilons=epsilons, **chosen)

@@ -3,8 +3,12 @@
 A study's results have names. A list of rows in a result is rows of the file; the other facts
 (configuration, commit, machine, seconds) are JSON in the schema's metadata. Cells that are neither
 numbers, words nor lists of them are JSON too.
+
+    quorum audit --only pipeline --out pipeline.json
+    python -m reproduction.results pipeline.json results/audit.parquet
 """
 
+import argparse
 import fcntl
 import json
 import os
@@ -157,3 +161,16 @@ def _flat(facts: Facts, before: str = "") -> Facts:
 def _shown(name: str, value: Any) -> str:
     shown = str(value)
     return f"{name} = {shown}" if len(shown) <= LONGEST_SHOWN else f"another {name}"
+
+
+def main() -> None:
+    """Add a JSON file, as `quorum audit --out` writes it, to a study under the file's name."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("json", type=Path)
+    parser.add_argument("study", type=Path, help="a Parquet file")
+    given = parser.parse_args()
+    add(given.study, given.json.stem, json.loads(given.json.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -153,9 +153,7 @@ def test_the_papers_columns_have_the_optimiser_that_is_asked_for(optimiser: str)
     ablation = ablation_columns("CartPole", "bcq", 100, optimiser=optimiser)
     theirs = [published_column(setting, 100, optimiser), *grid, *ablation[:5]]
     assert {method.settings.optimiser for method in theirs} == {optimiser}
-    assert {method.settings.optimiser for method in ablation[5:]} == {
-        None
-    }  # our own
+    assert {method.settings.optimiser for method in ablation[5:]} == {None}  # our own
 
 
 def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_of_epsilon() -> None:

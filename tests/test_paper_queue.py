@@ -16,7 +16,12 @@ from reproduction.results import study
 
 def made(jobs: list[Job], folder: Path, **options: Any) -> tuple[dict[str, str], list[str]]:
     told: list[str] = []
-    given = {"at_once": 2, "limit": 20.0, "pause": 0.02, "tell": told.append} | options
+    given: dict[str, Any] = {
+        "at_once": 2,
+        "limit": 20.0,
+        "pause": 0.02,
+        "tell": told.append,
+    } | options
     states = queue.Queue(jobs=jobs, logs=folder, environment={}, **given).run()
     return states, [line.split(" s  ")[1].split(",")[0] for line in told]
 
@@ -202,7 +207,7 @@ def test_no_process_is_left_if_the_queue_breaks(
         begun.append(begin(*words, **options))
         return begun[-1]
 
-    monkeypatch.setattr(queue.subprocess, "Popen", noted)
+    monkeypatch.setattr(subprocess, "Popen", noted)
 
     def broken(line: str) -> None:
         if "running: last" in line:

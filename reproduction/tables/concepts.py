@@ -4,7 +4,7 @@ The experts in them are made up; thresholds, noise and costs are those of real p
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +21,7 @@ PAPER: Final = "#fbfaf7"  # a light card, which is readable on a dark page too
 PRIVATE: Final = "#b45309"
 PUBLIC: Final = "#0f766e"
 LEDGER: Final = "#475569"
-STYLE: Final = {
+STYLE: Final[Any] = {
     "font.size": 11,
     "text.color": INK,
     "axes.edgecolor": FAINT,
@@ -62,7 +62,7 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def rounded(axes: Axes, corner: Place, size: Place, radius: float, **style: object) -> None:
+def rounded(axes: Axes, corner: Place, size: Place, radius: float, **style: Any) -> None:
     shape = f"round,pad=0,rounding_size={radius}"
     axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **style))
 
@@ -99,7 +99,7 @@ def flow() -> Figure:
         box(axes, (left, bottom), (width, 1.3), title, text, colour)
     box(axes, (7.2, 0.12), (2.6, 1.1), "certificate", "ε and δ, as spent", PUBLIC)
     rounded(axes, (0.2, 0.12), (6.1, 1.0), 0.12, facecolor=LEDGER, edgecolor=LEDGER)
-    on_ledger = {"ha": "center", "va": "center", "color": "white"}
+    on_ledger: dict[str, Any] = {"ha": "center", "va": "center", "color": "white"}
     axes.text(3.25, 0.78, "ledger", weight="bold", **on_ledger)
     text = "every look at private data is written here first"
     axes.text(3.25, 0.42, text, fontsize=9.5, **on_ledger)
@@ -114,7 +114,7 @@ def flow() -> Figure:
         ((6.3, 0.62), (7.2, 0.62), LEDGER),
         ((5.02, 1.6), (5.02, 1.12), LEDGER),
     ):
-        style = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8}
+        style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8}
         axes.add_patch(FancyArrowPatch(start, end, color=colour, **style))
     return figure
 
@@ -171,7 +171,7 @@ def agreement() -> Figure:
         axes.plot(steps, counts, color=colour, linewidth=1.2, alpha=0.45)
         axes.plot(steps[:end], counts[:end], color=colour, linewidth=3, label=label)
         axes.plot(*last, "x", color=colour, markersize=8, markeredgewidth=2)
-        shift = {"xytext": (7, 9), "textcoords": "offset points"}
+        shift: dict[str, Any] = {"xytext": (7, 9), "textcoords": "offset points"}
         axes.annotate(f"{end} steps come out", last, color=colour, fontsize=10, **shift)
     axes.axhline(event.threshold, color=INK, linewidth=1.4, linestyle="--")
     reach = laplace_quantile(np.array([0.005, 0.995]), event.threshold_noise_scale)
@@ -231,7 +231,7 @@ def stages() -> Figure:
     for place, noisy in enumerate(private):
         colour = PRIVATE if noisy else PUBLIC
         rounded(axes, (0.25 + 0.32 * place, 1.05), (0.2, 0.5), 0.05, color=colour, linewidth=0)
-    small = {"fontsize": 10, "va": "center"}
+    small: dict[str, Any] = {"fontsize": 10, "va": "center"}
     axes.text(0.25, 0.5, "private: noise, charged", color=PRIVATE, **small)
     text = "on released prefixes: no noise, free"
     axes.text(9.75, 0.5, text, color=PUBLIC, ha="right", **small)
@@ -241,9 +241,8 @@ def stages() -> Figure:
 def budget() -> Figure:
     """What two stages cost: apart, added up, and together."""
     delta = 1e-4
-    declared = {"experts": 3000, "actions": 2, "horizon": 200, "p_min": 0.02}
-    split = {"epsilon": 2.5, "delta": 0.8 * delta, "overflow_epsilon": 5.0}
-    release = plan_release(**declared, **split).event  # type: ignore[arg-type]
+    declared: dict[str, Any] = {"experts": 3000, "actions": 2, "horizon": 200, "p_min": 0.02}
+    release = plan_release(**declared, epsilon=2.5, delta=0.8 * delta, overflow_epsilon=5.0).event
     training = TrainingEvent(sampling_rate=0.17, noise_multiplier=8.0, steps=2000)
     first = total_epsilon([release], delta)
     second = total_epsilon([training], delta)

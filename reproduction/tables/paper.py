@@ -20,8 +20,8 @@ from reproduction.columns import (
     RELEASE_ONLY,
     best_settings,
 )
-from reproduction.published import published_cost, published_split, true_cost
-from reproduction.published_settings import BEST_SETTINGS, PublishedSetting
+from reproduction.published import published_cost, true_cost
+from reproduction.published_settings import BEST_SETTINGS, PublishedSetting, published_split
 from reproduction.results import Facts, study
 from reproduction.tables.formatting import (
     at_epsilons,

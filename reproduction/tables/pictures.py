@@ -20,7 +20,9 @@ from matplotlib.text import Text
 INK, FAINT = "#1f2933", "#7b8794"
 
 
-def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> Any:
+def panels(
+    rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> tuple[Figure, Any]:
     """A figure, and its axes in a row."""
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     return figure, figure.subplots(rows, columns, squeeze=False, **options).ravel()
