@@ -54,14 +54,10 @@ RELEASE_ONLY: Final = "release only"
 BOTH: Final = "both stages"
 
 
-def learner_of(
-    declared: Declared, name: str, *, reward_scale: float | None = None, raw: bool = False
-) -> Learner:
-    """A learner with the paper's network for a world, in the world's units unless `raw`."""
+def learner_of(declared: Declared, name: str, reward_scale: float | None = None) -> Learner:
+    """A learner with the paper's network for a world, in the world's units."""
     world = declared.world or ""
     chosen: dict[str, Any] = {"hidden_sizes": (512,) if world == "HIV" else (256, 256)}
-    if raw:
-        chosen |= {"observation_centre": (), "observation_scale": (), "reward_scale": 1.0}
     if reward_scale is not None:
         chosen["reward_scale"] = reward_scale
     chosen |= OWN_SETTINGS.get((world, name.lower()), {})

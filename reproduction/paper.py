@@ -79,8 +79,6 @@ class Paper:
     published (it has 5, 7.5 and 10) and in grid (2.5 to 10); delta is 1 / experts."""
     seeds: int = 3
     """How many trainings of each method."""
-    first_seed: int = 0
-    """The first of them."""
     expert_seed: int = 1
     """Whose experts: settings were chosen on those of others."""
     episodes: int = 100
@@ -95,8 +93,6 @@ class Paper:
     """Steps of the bound without privacy."""
     reward_scale: float | None = None
     """What rewards are multiplied by: as the world's units say, unless given."""
-    raw: bool = False
-    """Let learners see the world's numbers as they are, and not in its units."""
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
     dry: bool = False
@@ -124,8 +120,7 @@ class Paper:
             QuorumError: naming what is wrong or missing.
         """
         world = get_world(self.world)  # or one sentence that names those there are
-        for seed in (self.first_seed, self.expert_seed):
-            check_seed(seed)
+        check_seed(self.expert_seed)
         for name in ("learners", "epsilons"):
             given = getattr(self, name)
             if len(set(given)) < len(given) or not given:
@@ -137,7 +132,7 @@ class Paper:
         for epsilon in self.epsilons:
             require("epsilon", epsilon, POSITIVE)
         for name in self.learners:
-            self._learner(_declared(world), name)
+            learner_of(_declared(world), name, self.reward_scale)  # or its scale is refused
         check_makeable(self._home, self._file.parent)
         for stage in stages:
             self._check_places(stage)
@@ -159,7 +154,7 @@ class Paper:
             parts = [f"{count}-experts" for count in COUNTS]
         elif stage == "grid":
             self._their_epsilons(GRID_EPSILONS)
-        known: dict[str, Any] = {"seeds": list(self._seeds), "episodes": self.episodes}
+        known: dict[str, Any] = {"seeds": list(range(self.seeds)), "episodes": self.episodes}
         if stage in ("comparison", "counts"):
             known |= {"epsilons": list(self.epsilons), "bound_steps": self.bound_steps}
         for part, learner in product(parts, self.learners):
@@ -182,10 +177,6 @@ class Paper:
         return tuple(epsilon for epsilon in there if epsilon in self.epsilons)
 
     @property
-    def _seeds(self) -> range:
-        return range(self.first_seed, self.first_seed + self.seeds)
-
-    @property
     def _home(self) -> Path:
         return self.folder / self.world.lower()
 
@@ -201,9 +192,6 @@ class Paper:
     def _log_file(self) -> Path:
         return self._home / "demonstrations.arrow"
 
-    def _learner(self, declared: Declared, name: str) -> Any:
-        return learner_of(declared, name, reward_scale=self.reward_scale, raw=self.raw)
-
     def _result(self, stage: str, **configuration: Any) -> Result:
         chosen = {"preset": self.preset, "expert_seed": self.expert_seed} | configuration
         return Result(self.world, stage, chosen, self.commit)
@@ -213,7 +201,6 @@ class Paper:
         """What tells a result from the usual one of its stage, which it must not replace."""
         papers = self.stage in ("published", "ablation", "grid")
         marks = [
-            (self.raw, "raw"),
             (papers and self.steps is not None, f"{self.steps}-steps"),
             (self.reward_scale is not None, f"rewards-{self.reward_scale}"),
             (papers and self.paper_optimiser != "adam", self.paper_optimiser),
@@ -275,7 +262,7 @@ class Paper:
         return self._study_of(log, experts_who_acted(population, log))
 
     def _study_of(self, log: Demonstrations, experts: LoggedExperts) -> Study:
-        return Study(experts, log, get_world(self.world), 1 / log.expert_count, self._seeds)
+        return Study(experts, log, get_world(self.world), 1 / log.expert_count, range(self.seeds))
 
     def _comparison(self) -> None:
         self._main_comparison("comparison", self._study())
@@ -344,22 +331,19 @@ class Paper:
         return {"steps": self.steps or SHORT_STEPS, "optimiser": self.paper_optimiser}
 
     def _ablation(self) -> None:
-        chosen = self._short
-
         def methods(learner: str) -> list[Method]:
-            return ablation_columns(self.world, learner, **chosen)
+            return ablation_columns(self.world, learner, **self._short)
 
         settings = asdict(FitSettings())
-        self._compared("ablation", self._study(), methods, settings=settings, **chosen)
+        self._compared("ablation", self._study(), methods, settings=settings, **self._short)
 
     def _grid(self) -> None:
         epsilons = self._their_epsilons(GRID_EPSILONS)
-        chosen = self._short
 
         def methods(learner: str) -> list[Method]:
-            return grid_columns(self.world, learner, epsilons=epsilons, **chosen)
+            return grid_columns(self.world, learner, epsilons=epsilons, **self._short)
 
-        self._compared("grid", self._study(), methods, GRID_FACTS, **chosen)
+        self._compared("grid", self._study(), methods, GRID_FACTS, **self._short)
 
     def _compared(
         self,
@@ -372,7 +356,7 @@ class Paper:
         """Compare the methods of every learner, and write down what was found: of each method all
         there is to say, or these facts."""
         for name in self.learners:
-            learner = self._learner(study.log.declared, name)
+            learner = learner_of(study.log.declared, name, self.reward_scale)
             result = self._result(
                 f"{name}-{stage}{self._other_than_usual}",
                 learner=name,

@@ -169,7 +169,7 @@ def test_the_ablation_marks_the_published_best_and_gives_all_private_steps_all_o
     assert (methods[-1].settings.method, methods[-1].epsilon) == ("dp-sgd", 50)
 
 
-def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> None:
+def test_every_column_sees_the_world_in_its_units() -> None:
     declared = Declared(4, 6, 50, p_min=P_MIN, minimum_experts=EXPERTS, world="HIV")
     cql, bcq = (learner_of(declared, name) for name in ("CQL", "BCQ"))
     assert isinstance(cql, Cql)
@@ -177,8 +177,7 @@ def test_every_column_sees_the_world_in_its_units_unless_asked_for_it_raw() -> N
     assert (cql.reward_scale, bcq.reward_scale) == (1e-8, 1e-8)
     assert (cql.alpha, bcq.threshold, bcq.target_rate) == (0.1, 0.1, 0.02)
     assert cql.observation_centre == bcq.observation_centre == Hiv.units.centre
-    raw = learner_of(declared, "CQL", raw=True, reward_scale=3.0)
-    assert raw == Cql(hidden_sizes=(512,), alpha=0.1, reward_scale=3.0)
+    assert learner_of(declared, "CQL", 3.0) == replace(cql, reward_scale=3.0)
 
 
 @pytest.fixture(scope="module", name="population")
@@ -326,10 +325,9 @@ def test_what_is_wrong_or_missing_is_said_in_one_sentence_before_anything_is_wri
 def test_a_result_of_other_numbers_does_not_replace_the_usual_one() -> None:
     usual = Paper("CartPole", stage="ablation")
     changes: list[dict[str, Any]] = [
-        {"raw": True},
         {"steps": 20},
         {"reward_scale": 0.5},
-        {"raw": True, "steps": 20},
+        {"reward_scale": 0.5, "steps": 20},
         {"preset": "small"},
         {"expert_seed": 0},
         {"paper_optimiser": "sgd"},

@@ -49,6 +49,7 @@ from reproduction.studies.tuning import EPISODES_KEY
 
 SCHEDULE_SEED: Final = 0
 AT_ONCE: Final = 250
+USUAL: Final = FitSettings(method="selective").filled()
 
 
 class Way(NamedTuple):
@@ -84,7 +85,7 @@ def plans_of(log: Demonstrations, learner: Learner, given: argparse.Namespace) -
         QuorumError: if no release would be made.
     """
     declared = replace(log.declared, minimum_experts=EXPERTS - 1)
-    usual = FitSettings(transitions_per_expert=given.transitions, private_steps=given.steps)
+    usual = replace(USUAL, transitions_per_expert=given.transitions, private_steps=given.steps)
     both, alone = (
         plan_fit(declared, learner, epsilon=given.epsilon, delta=1 / EXPERTS, settings=settings)
         for settings in (usual, replace(usual, method="dp-sgd"))
@@ -186,8 +187,8 @@ def main() -> None:
     parser = parser_for_a_study(__doc__ or "", samples=False)
     parser.add_argument("--epsilon", type=float, default=5.0)
     parser.add_argument("--agreement", type=float, default=0.5, help="share of the experts")
-    parser.add_argument("--transitions", type=int, default=FitSettings.transitions_per_expert)
-    parser.add_argument("--steps", type=int, default=FitSettings.private_steps)
+    parser.add_argument("--transitions", type=int, default=USUAL.transitions_per_expert)
+    parser.add_argument("--steps", type=int, default=USUAL.private_steps)
     given = parser.parse_args()
     check_counts(parser, given, "transitions", "steps", "seeds", "episodes")
     if not 0 < given.agreement <= 1:

@@ -5,7 +5,7 @@ transitions of everybody, which is enough to train on, and fits where they do no
 
     python -m reproduction.studies.samples lander.safetensors --cut 3 --keep 128 --out lander.npz
 
-`tuning.py`, `private_step.py` and `long_trainings.py` take it in place of the experts. It is as
+`tuning.py` and `private_steps.py` take it in place of the experts. It is as
 private as their logs.
 """
 
