@@ -50,7 +50,6 @@ COUNTS: Final = (30, 100, 300, 1000, 3000)
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 DECLARED: Final = 0.95  # of the experts that there are
 KEYS: Final = ("noise", "public")
-FROM_IMITATION: Final = "local, CQL from imitation"
 PRIVATE_SHARE: Final = 0.03  # of all steps, where a release is beside: 60 of 2000
 WIDE: Final = 256  # of the network that all policies are judged as
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
@@ -80,20 +79,6 @@ BESIDE: Final = (
         counts=(100, 300, 1000),
     ),
     Way("DP-SGD", FitSettings(method="dp-sgd"), "cql", epsilons=(1.0,)),
-    Way(
-        "one transition",
-        FitSettings(method="dp-sgd", transitions_per_expert=1, clip_norm=1.0),
-        "cql",
-        (("hidden_sizes", (256, 256)),),
-        epsilons=(1.0,),
-    ),
-    Way(
-        "local, CQL",
-        FitSettings(),
-        "cql",
-        epsilons=(1.0,),
-        counts=(100, 300, 1000),
-    ),
 )
 
 
@@ -308,21 +293,6 @@ def _in_turn(study: Study, plans: Sequence[FitPlan], released: Sequence[Released
     return result_of(plans[-1].recipe, made)
 
 
-def values_after_imitation(log: Demonstrations, world: AnyWorld, seeds: int) -> list[Trained]:
-    """Half of the private steps imitate, and CQL goes on from there; noise as for all of them."""
-    study = Study(None, log, world, DELTA, range(seeds))
-    found = []
-    for epsilon in (0.5, 1.0):
-        parts = []
-        for name, settings in (("bc", FitSettings()), ("cql", FitSettings(local_rate=0.3))):
-            learner = chosen_learner(log.declared, settings, (epsilon, DELTA), name)
-            plan = study.planned(learner, settings, epsilon)
-            parts.append(replace(plan, private_steps=plan.private_steps // 2))
-        way = Way(FROM_IMITATION, FitSettings())
-        found.append(Trained(way, log.expert_count, parts[-1], _in_turn(study, parts), 0.0))
-    return found
-
-
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     population = population_of(given.world, given.experts, given.seed, given.folder)
     world = world_trained_on(population.origin)
@@ -371,11 +341,6 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
             for count, part in parts.items() if count in way.counts
             for run in trained(way, part, world, given.seeds)[0]
         ])  # fmt: skip
-    some_parts = [part for count, part in parts.items() if count in BESIDE[0].counts]
-    if not late(given, FROM_IMITATION):
-        keep(
-            [run for part in some_parts for run in values_after_imitation(part, world, given.seeds)]
-        )
     beside = facts | {"rows": [], "refused": []}
     for part in reversed(parts.values()):
         for epsilon in given.release or ():

@@ -15,7 +15,18 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from reproduction.tables import audit, concepts, few, grid, paper, result, studies, tried, tuning
+from reproduction.tables import (
+    audit,
+    concepts,
+    few,
+    grid,
+    hiv,
+    paper,
+    result,
+    studies,
+    tried,
+    tuning,
+)
 from reproduction.tables.pictures import is_current, save
 
 ROOT: Final = Path(__file__).parents[2]
@@ -65,10 +76,10 @@ PAGES: Final[Mapping[str, Sections]] = {
         "rewards": tuning.rewards,
         "rewards at full scale": paper.rewards_at_full_scale,
         "noise": tuning.noise,
-        "split": tuning.split,
-        "hiv, small experts": tuning.hiv_small_experts,
-        "hiv, the paper's experts": tuning.hiv_papers_experts,
-        "hiv, least epsilon": tuning.hiv_least_epsilon,
+        "split": hiv.split,
+        "hiv, small experts": hiv.small_experts,
+        "hiv, the paper's experts": hiv.papers_experts,
+        "hiv, least epsilon": hiv.least_epsilon,
     },
     "docs/scale.md": {"devices": studies.devices},
 }

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from quorum_rl.envs import get_world, units_of
-from quorum_rl.learners import Bcq, defaults
+from quorum_rl.learners import defaults
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.learner_choice import OBSERVED
 from quorum_rl.pipeline.stages import noise_of_mean, rate_for
@@ -17,7 +17,6 @@ from reproduction.results import Facts, study
 from reproduction.tables.formatting import (
     at_epsilons,
     by_seed,
-    in_billions,
     mean,
     option,
     table,
@@ -35,7 +34,6 @@ NO_SETTINGS: Final = (
     "returns", "noise_multiplier", "population", "commit", "machine", "seconds", "digits",
 )  # fmt: skip
 DP_SGD: Final = FitSettings(method="dp-sgd").filled()
-BOTH_STAGES: Final = FitSettings(method="selective").filled()
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def _rule(row: Row) -> float:
     return rate_for(_step_of(row), row["steps"])
 
 
-def _other_rate(row: Row) -> list[str]:
+def other_rate(row: Row) -> list[str]:
     """How the rate of private steps differs from the rule's, if it does."""
     if row["epsilon"] is None or row["both_stages"]:
         return []
@@ -150,7 +148,7 @@ def _pairs(choice: Choice, other: Any) -> list[tuple[Row, Row]]:
     return sorted(both, key=place)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else f"{value:g}"
@@ -173,7 +171,7 @@ def _over(choice: Choice, other: Any) -> list[list[str]]:
         found.setdefault(place, []).extend(both)
     lines: list[list[str]] = []
     for place, returns in found.items():
-        name = "" if lines else f"{choice.name}: {_shown(other)} → {_shown(choice.ours)}"
+        name = "" if lines else f"{choice.name}: {shown(other)} → {shown(choice.ours)}"
         better = sum(after > before for before, after in returns)
         means = [mean([pair[side] for pair in returns]) for side in (0, 1)]
         lines.append([name, place, str(len(returns)), str(better), *means])
@@ -208,7 +206,7 @@ def chosen_settings() -> str:
         ["LunarLander, return (by seed)", *at_epsilons(epsilons)],
         [[name, *(earned.get(e, "not run") for e in epsilons)] for name, earned in lines.items()],
     )
-    steps, hidden = bounds[0]["steps"], _shown(bounds[0]["hidden"])
+    steps, hidden = bounds[0]["steps"], shown(bounds[0]["hidden"])
     return f"{made}\n\nWithout privacy, {steps} steps, networks {hidden}: {each}."
 
 
@@ -243,23 +241,23 @@ def _other_than_usual(row: Row) -> str:
     words = [
         option(name, value)
         for name, value in row["options"].items()
-        if (name, value) != ("reward_scale", _reward_scale(row["world"]))
+        if (name, value) != ("reward_scale", reward_scale_of(row["world"]))
     ]
-    words += _other_rate(row)
+    words += other_rate(row)
     if row["hidden"] != list(defaults.HIDDEN_SIZES):
-        words.append(f"networks {_shown(row['hidden'])}")
+        words.append(f"networks {shown(row['hidden'])}")
     if row["weight_decay"]:
         words.append(option("weight decay", row["weight_decay"]))
     return ", ".join(words)
 
 
-def _reward_scale(world: str) -> float:
+def reward_scale_of(world: str) -> float:
     stated = units_of(get_world(world))
     assert stated is not None
     return stated.reward_scale
 
 
-def _by_epsilon(
+def by_epsilon(
     rows: Sequence[Row],
     name_of: Callable[[Row], str],
     epsilons: Sequence[float | None],
@@ -294,10 +292,10 @@ def bcq() -> str:
         weight = row.get("imitation_weight")
         words += [f"imitation weighted {weight:g}"] if weight else []
         words += [f"{row['steps']} steps"] if row["steps"] != DP_SGD.private_steps else []
-        return ", ".join(words + _other_rate(row)) or "as usual"
+        return ", ".join(words + other_rate(row)) or "as usual"
 
     head = ["LunarLander, BCQ, return (by seed)", "no noise", *at_epsilons((5, 1))]
-    return table(head, _by_epsilon(usual + in_round("bcq"), name_of, (None, 5.0, 1.0)))
+    return table(head, by_epsilon(usual + in_round("bcq"), name_of, (None, 5.0, 1.0)))
 
 
 def rewards() -> str:
@@ -305,12 +303,12 @@ def rewards() -> str:
 
     def name_of(row: Row) -> str:
         scale = option("reward_scale", row["options"]["reward_scale"])
-        words = ", ".join([row["learner"].upper(), scale, *_other_rate(row)])
+        words = ", ".join([row["learner"].upper(), scale, *other_rate(row)])
         return " | ".join([REWARDS[row["round"]], words, str(row["transitions"])])
 
     epsilons = (1.0, 2.5, 5.0)
     head = ["experts", "LunarLander, return (by seed)", "transitions", *at_epsilons(epsilons)]
-    return table(head, _by_epsilon(in_round(*REWARDS), name_of, epsilons), words=2)
+    return table(head, by_epsilon(in_round(*REWARDS), name_of, epsilons), words=2)
 
 
 def noise() -> str:
@@ -332,10 +330,10 @@ def noise() -> str:
         words = [option(name, value) for name, value in named.items()]
         if (row.get("optimiser") or "adam") != "adam":
             return ", ".join([*words, f"{row['optimiser']} at {row['rate']:g}"])
-        return ", ".join(words + _other_rate(row))
+        return ", ".join(words + other_rate(row))
 
     head = ["LunarLander, BCQ, return (by seed)", "no noise", *at_epsilons((50, 5, 1))]
-    return table(head, sorted(_by_epsilon(rows, name_of, (None, 50.0, 5.0, 1.0))))
+    return table(head, sorted(by_epsilon(rows, name_of, (None, 50.0, 5.0, 1.0))))
 
 
 def rates() -> str:
@@ -359,93 +357,3 @@ def rates() -> str:
             lines.append([*same.split("; "), f"{of_mean:.2g}", f"{_rule(rows[0]):.2g}", each])
     head = ["world, experts, ε", "transitions, clip norm", "noise of the mean", "the rule's rate"]
     return table([*head, "rate: return (by seed)"], lines, words=2)
-
-
-HIV_EPSILONS: Final = (None, 5.0, 2.5, 1.0)
-HIV_HEAD: Final = ("without noise", *at_epsilons((5, 2.5, 1)))
-FEW: Final = 16  # transitions of an expert, where the usual number would take too long
-ALONE: Final = "private steps alone"
-SPLITS: Final = {
-    "p = 0.8": {"private_share": 0.8, "learning_rate": 1e-3},
-    "p = 0.95": {"private_share": 0.95, "learning_rate": 1e-3},
-    "p = 0.8, rate 1e-4": {"private_share": 0.8, "learning_rate": 1e-4},
-}
-
-
-def hiv_small_experts() -> str:
-    """What either learner earned on experts of which many are stuck."""
-    rows = [row for row in in_round(1) if row["world"] == "HIV"]
-
-    def in_two_digits(returns: list[float]) -> str:
-        return " ".join(f"{earned:.2g}" for earned in returns)
-
-    lines = _by_epsilon(rows, _hiv_name, HIV_EPSILONS, in_two_digits)
-    return table(["HIV, returns by seed", *HIV_HEAD], lines)
-
-
-def hiv_papers_experts() -> str:
-    """What they earned on experts of the paper's preset, with private steps alone and with both."""
-    rows = sorted(_as_a_fit_has_it(), key=lambda row: row["both_stages"] is not None)
-    lines = _by_epsilon(rows, _hiv_name, HIV_EPSILONS, in_billions)
-    return table(["HIV, returns by seed, in billions", *HIV_HEAD], lines)
-
-
-def hiv_least_epsilon() -> str:
-    """What else was tried with BCQ at the least ε."""
-    rows = [row for row in in_round("seed 2") if row["transitions"] == FEW]
-    lines = _by_epsilon(rows, _hiv_name, (1.0,), in_billions)
-    return table([f"HIV, ε = 1, {FEW} transitions", "returns by seed, in billions"], lines)
-
-
-def _as_a_fit_has_it() -> list[Row]:
-    """The runs on the paper's experts with the usual number of transitions."""
-    usual = BOTH_STAGES.transitions_per_expert
-    return [row for row in in_round("seed 2") if row["transitions"] == usual]
-
-
-def _hiv_name(row: Row) -> str:
-    """The learner, and all that is other than usual."""
-    options = row["options"].items()
-    words = [option(name, value) for name, value in options if value != _reward_scale("HIV")]
-    if row["both_stages"] is not None:
-        split = row["both_stages"].items()
-        words.append("both stages")
-        words += [option(name, v) for name, v in split if v != getattr(BOTH_STAGES, name)]
-    if row["hidden"] != list(defaults.HIDDEN_SIZES):
-        words.append(f"networks {_shown(row['hidden'])}, clip norm {row['clip_norm']:g}")
-    elif row["clip_norm"] not in (None, BOTH_STAGES.clip_norm):
-        words.append(f"clip norm {row['clip_norm']:g}")
-    if row["steps"] != BOTH_STAGES.private_steps:
-        words.append(f"{row['steps']} steps")
-    if row["averaging"] != BOTH_STAGES.averaging:
-        words.append(option("averaging", row["averaging"]))
-    return ", ".join([row["learner"].upper(), *words, *_other_rate(row)])
-
-
-def split() -> str:
-    """How many steps without noise to take beside private ones: returns at ε = 5."""
-    cql, others = {"alpha": 0.1}, {"threshold": Bcq().threshold}  # BCQ had none of its own then
-    units = {"reward_scale": _reward_scale("HIV")}
-    hiv = [
-        row
-        for row in _as_a_fit_has_it()
-        if row["options"] == units | (cql if row["learner"] == "cql" else others)
-    ]
-    lines: dict[str, dict[str, str]] = {}
-    for row in hiv + in_round("split"):
-        name = _split_of(row)
-        if row["epsilon"] == 5.0 and name is not None:
-            shown = in_billions if row["world"] == "HIV" else by_seed
-            who = f"{row['world']}, {row['learner'].upper()}"
-            lines.setdefault(who, {})[name] = shown(row["returns"])
-    heads = (ALONE, *SPLITS)
-    rows = [[who, *(line.get(name, "not run") for name in heads)] for who, line in lines.items()]
-    return table(["returns by seed, ε = 5", *heads], rows)
-
-
-def _split_of(row: Row) -> str | None:
-    if row["both_stages"] is None:
-        return ALONE
-    half = {"release_share": 0.5}
-    matching = (name for name, given in SPLITS.items() if row["both_stages"] == half | given)
-    return next(matching, None)
