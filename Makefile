@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs format lock clean
+.PHONY: help demo test check docs format lock clean reproduce needs-world
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,13 @@ check: $(VENV)/.installed ## lint, format, types, who may import whom, and the d
 
 docs: $(VENV)/.installed ## build the documentation site into site/, without a single warning
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+
+reproduce: needs-world $(VENV)/.installed ## run the paper's evaluation in one world: make reproduce WORLD=CartPole
+	@$(BIN)/python -m reproduction $(WORLD) $(ARGS)
+
+needs-world:
+	@test -n "$(WORLD)" || \
+	  { echo "Which world? Run 'make reproduce WORLD=CartPole', or Acrobot, LunarLander or HIV." >&2; exit 2; }
 
 format: $(VENV)/.installed ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .

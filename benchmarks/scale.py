@@ -1,8 +1,8 @@
 """What every stage takes for 100 to 30,000 experts: the measurements of docs/scale.md.
 
-    python benchmarks/scale.py --out results/scale/h200.json --commit $(git rev-parse HEAD)
-    python benchmarks/scale.py --sizes cpu --out results/scale/cpu.json --limit 300
-    python benchmarks/scale.py --sizes tiny --out tiny.json
+    python -m benchmarks.scale --out results/scale.parquet --name h200
+    python -m benchmarks.scale --sizes cpu --out results/scale.parquet --name cpu --limit 300
+    python -m benchmarks.scale --sizes tiny --out tiny.parquet
 
 Each part (training experts, asking them, private steps) runs in a process of its own, as a device
 tells its peak of memory only since the process began, and sizes rise within a part for the same
@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.distributed import prepare, this_machine
+from reproduction.results import add
 
 WIDTH, ACTIONS, HORIZON, TRAJECTORIES = 4, 2, 200, 20
 HIDDEN: Final = (512, 256, 64)
@@ -370,7 +371,8 @@ PARTS: Final = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a Parquet file of results")
+    parser.add_argument("--name", default="scale", help="of the result")
     parser.add_argument("--commit", default="")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each part")
     parser.add_argument("--sizes", choices=SIZES, default="gpu", help="tiny: whether it runs")
@@ -388,15 +390,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for part in given.parts:
             notes = Path(folder) / f"{part}.json"
-            command = [sys.executable, __file__, "--part", part, "--out", str(notes)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.scale",
+                "--part",
+                part,
+                "--out",
+                str(notes),
+            ]
             command += ["--limit", str(given.limit), "--sizes", given.sizes]
             done = subprocess.run(command, timeout=2 * given.limit + 60)
             rows += json.loads(notes.read_text()) if notes.exists() else []
             if done.returncode == 0:
                 about = json.loads(notes.with_suffix(".about").read_text())
             made = {"commit": given.commit, **about, "versions": versions(), "rows": rows}
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(made, indent=1) + "\n")
+            add(given.out, given.name, made)
 
 
 def versions() -> dict[str, str]:

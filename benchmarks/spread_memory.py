@@ -1,6 +1,6 @@
 """What one device holds of 512 agents, experts and logs, when there are 1, 2, 4 or 8 of them.
 
-    python benchmarks/spread_memory.py --out results/scale/devices.json
+    python -m benchmarks.spread_memory --out results/scale.parquet
 
 Devices are virtual ones of a CPU, for each number of them a process of its own. Of training experts
 it is what XLA says that the compiled program needs on a device, weights, moments, roll-outs and
@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import jax
 import numpy as np
+
+from reproduction.results import add
 
 COUNTS: Final = (1, 2, 4, 8)
 AGENTS, HIDDEN, WIDTH = 512, (64, 64), 4
@@ -90,7 +92,7 @@ STAGES: Final = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a Parquet file of results")
     parser.add_argument("--devices", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.devices:
@@ -99,13 +101,20 @@ def main() -> None:
         return
     rows = []
     for devices in COUNTS:
-        command = [sys.executable, __file__, "--out", str(given.out), "--devices", str(devices)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.spread_memory",
+            "--out",
+            str(given.out),
+            "--devices",
+            str(devices),
+        ]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows.append({"devices": devices, "bytes": json.loads(done.stdout.splitlines()[-1])})
         print(rows[-1], flush=True)
     made = {"experts": AGENTS, "jax": jax.__version__, "rows": rows}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(made, indent=1) + "\n")
+    add(given.out, "devices", made)
 
 
 if __name__ == "__main__":

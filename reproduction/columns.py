@@ -11,11 +11,9 @@ from typing import Any, Final
 from quorum_rl.learners import Learner, defaults
 from quorum_rl.learners.defaults import HIDDEN_SIZES
 from quorum_rl.logs import Declared
-from quorum_rl.pipeline import FitSettings
-from quorum_rl.pipeline.comparison import Method
-from quorum_rl.pipeline.learner_choice import learner_for
-from quorum_rl.privacy.published import published_steps
-from quorum_rl.privacy.published_settings import (
+from quorum_rl.pipeline import FitSettings, Method, learner_for
+from reproduction.published import published_steps
+from reproduction.published_settings import (
     BEST_SETTINGS,
     EXPERTS,
     PublishedSetting,
@@ -56,14 +54,10 @@ RELEASE_ONLY: Final = "release only"
 BOTH: Final = "both stages"
 
 
-def learner_of(
-    declared: Declared, name: str, *, reward_scale: float | None = None, raw: bool = False
-) -> Learner:
-    """A learner with the paper's network for a world, in the world's units unless `raw`."""
+def learner_of(declared: Declared, name: str, reward_scale: float | None = None) -> Learner:
+    """A learner with the paper's network for a world, in the world's units."""
     world = declared.world or ""
     chosen: dict[str, Any] = {"hidden_sizes": (512,) if world == "HIV" else (256, 256)}
-    if raw:
-        chosen |= {"observation_centre": (), "observation_scale": (), "reward_scale": 1.0}
     if reward_scale is not None:
         chosen["reward_scale"] = reward_scale
     chosen |= OWN_SETTINGS.get((world, name.lower()), {})
@@ -71,20 +65,17 @@ def learner_of(
 
 
 def main_columns(
-    epsilons: tuple[float, ...] = EPSILONS,
-    settings: FitSettings | None = None,
-    bound_steps: int = BOUND_STEPS,
+    epsilons: tuple[float, ...] = EPSILONS, bound_steps: int = BOUND_STEPS
 ) -> list[Method]:
     """The bound without privacy, and at every ε both forms of DP-SGD and our method's two halves.
 
-    `settings` are ours, and so are the networks: those of the product, but for the bound, which is
-    also given with the paper's, and for the form of DP-SGD with one transition, whose clip norm is
-    the paper's too.
+    Settings and networks are those of the product, but for the bound, which is also given with the
+    paper's, and for the form of DP-SGD with one transition, whose clip norm is the paper's too.
     """
-    ours = replace(settings or FitSettings(), method="selective")
+    ours = FitSettings(method="selective")
     free = replace(ours, method="non-private", release_only_steps=bound_steps)
     alone = replace(ours, method="dp-sgd")
-    one = replace(alone, transitions_per_expert=1, clip_norm=CLIP_NORM)
+    one_each = replace(alone, transitions_per_expert=1, clip_norm=CLIP_NORM)
 
     def own(name: str, settings: FitSettings, epsilon: float | None = None) -> Method:
         return Method(name=name, settings=settings, epsilon=epsilon, hidden_sizes=HIDDEN_SIZES)
@@ -92,7 +83,7 @@ def main_columns(
     methods = [Method(name=NON_PRIVATE, settings=free), own(NON_PRIVATE_OWN, free)]
     for epsilon in epsilons:
         methods += [
-            Method(name=ONE_EACH, settings=one, epsilon=epsilon),
+            Method(name=ONE_EACH, settings=one_each, epsilon=epsilon),
             own(AVERAGED, alone, epsilon),
             own(RELEASE_ONLY, replace(ours, release_share=1.0), epsilon),
             own(BOTH, ours, epsilon),
@@ -124,9 +115,9 @@ def grid_columns(
     methods = []
     for epsilon in epsilons:
         releasing = next(
-            one
-            for one in best_settings(world, learner)
-            if one.iterations and one.epsilon >= epsilon
+            setting
+            for setting in best_settings(world, learner)
+            if setting.iterations and setting.epsilon >= epsilon
         )
         for rate, batch, share in product(LEARNING_RATES, BATCH_SIZES, PRIVATE_SHARES):
             tried = replace(releasing, epsilon=epsilon, learning_rate=rate, batch_size=batch)
@@ -146,17 +137,13 @@ def _with_share(setting: PublishedSetting, share: float) -> PublishedSetting:
 
 
 def ablation_columns(
-    world: str,
-    learner: str,
-    steps: int,
-    settings: FitSettings | None = None,
-    optimiser: str = OPTIMISER,
+    world: str, learner: str, steps: int, optimiser: str = OPTIMISER
 ) -> list[Method]:
     """The paper's p at none, best and all at ε = 10, our split of ε, and both with less noise.
 
     `optimiser` is that of the paper's columns.
     """
-    best = next(one for one in best_settings(world, learner) if one.epsilon == 10)
+    best = next(best for best in best_settings(world, learner) if best.epsilon == 10)
     methods = []
     for share in sorted({0.0, best.private_share, 1.0}):
         tried = published_column(_with_share(best, share), steps, optimiser)
@@ -168,7 +155,7 @@ def ablation_columns(
             methods.append(replace(tried, settings=whole, name="p = 0, all of ε for the release"))
     quieter = replace(_with_share(best, 1.0), epsilon=LESS_NOISE)
     methods.append(replace(published_column(quieter, steps, optimiser), name="p = 1, less noise"))
-    ours = replace(settings or FitSettings(), method="selective")
+    ours = FitSettings(method="selective")
     for epsilon, share in product((5.0, 10.0), RELEASE_SHARES):
         chosen = replace(ours, release_share=share)
         name = f"{share:g} for the release"

@@ -1,19 +1,20 @@
 """A population at a glance: how good its experts are, and how long they agree."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from quorum_rl.envs import AnyWorld
+from quorum_rl.envs import AnyWorld, get_world, world_names
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts, Population
-from quorum_rl.experts.evaluation import default_returns
-from quorum_rl.experts.ppo.plan import PresetName, preset
-from quorum_rl.logs import Demonstrations, collect
-from quorum_rl.logs.agreement import agreement_curve
+from quorum_rl.experts import LoggedExperts, Population, default_returns, preset
+from quorum_rl.experts.ppo.plan import PresetName
+from quorum_rl.logs import Demonstrations, agreement_curve, collect
 
+FLOOR = 0.02  # under which no action's probability is
+TRAJECTORIES = 20
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BINS = 40
 LONGEST_PREFIX = 100  # of a curve that is written down
@@ -41,6 +42,18 @@ def check_origin(population: Population, world: AnyWorld, name: PresetName, seed
                 f"--expert-seed {seed} in {world.name} have {value}: say whose they are, or give "
                 "another --folder."
             )
+
+
+def world_trained_on(origin: Mapping[str, Any]) -> AnyWorld:
+    """The world of experts; a file of theirs may not name a Python file that would be run.
+
+    Raises:
+        QuorumError: if it is none of Quorum's own.
+    """
+    name = str(origin.get("world"))
+    if name not in world_names():
+        raise QuorumError(f"these experts were trained on {name!r}: give those of a shipped world.")
+    return get_world(name)
 
 
 def described(
@@ -78,11 +91,11 @@ def described(
 
 
 def acted(
-    population: Population, world: AnyWorld, floor: float, trajectories: int, seed: int
+    population: Population, world: AnyWorld, *, seed: int, trajectories: int = TRAJECTORIES
 ) -> tuple[Demonstrations, LoggedExperts]:
     """What the smoothed experts do in the default world."""
     return collect(
-        population.smoothed(floor),
+        population.smoothed(FLOOR),
         world,
         trajectories=trajectories,
         minimum_experts=len(population) - 1,

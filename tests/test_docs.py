@@ -27,6 +27,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 SCRIPT = re.compile(r"python ((?:benchmarks|docs|examples)/\S+?\.py)")
+MODULE = re.compile(r"python -m ((?:benchmarks|reproduction)[.\w]*)")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
@@ -127,6 +128,8 @@ def test_every_python_block_compiles_and_imports_names_that_exist(page: Path) ->
 def test_every_script_shown_exists(page: Path) -> None:
     scripts = set(SCRIPT.findall(page.read_text()))
     assert not [script for script in sorted(scripts) if not (ROOT / script).is_file()]
+    modules = set(MODULE.findall(page.read_text()))
+    assert not [module for module in sorted(modules) if not importlib.util.find_spec(module)]
 
 
 def test_the_example_of_an_own_network_learns_privately(

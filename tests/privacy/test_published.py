@@ -14,7 +14,7 @@ from quorum_rl.privacy import TrainingEvent, total_delta, total_epsilon
 from quorum_rl.privacy.accounting import training_losses
 from quorum_rl.privacy.losses import Losses
 from quorum_rl.privacy.pairs import pair_of
-from quorum_rl.privacy.published import (
+from reproduction.published import (
     GAPS,
     advanced_composition,
     coin_losses,
@@ -25,7 +25,7 @@ from quorum_rl.privacy.published import (
     published_steps,
     true_cost,
 )
-from quorum_rl.privacy.published_settings import (
+from reproduction.published_settings import (
     BEST_SETTINGS,
     DELTA,
     EXPERTS,

@@ -1,8 +1,9 @@
 """What a world's numbers mean: reference policies for its returns, units for its observations.
 
 The paper normalises returns to 0 (random) and 1 ("optimal") and leaves "optimal" unstated. Ours is
-the return of a small network that anyone can load and run again; `benchmarks/reference_returns.py`
-found it and measured the numbers that each world states in its `facts`.
+the return of a small network that anyone can load and run again;
+`reproduction/studies/reference_returns.py` found it and measured the numbers that each world states
+in its `facts`.
 
 Where observations lie and how far they spread is private in the logs of real experts. A world can
 be asked instead, with policies that anybody may run.

@@ -25,8 +25,7 @@ from quorum_rl.training import PrivateStep, Recipe, Run, new_run, optimiser_of, 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 PAPER_DELTA_SHARE: Final = 0.9
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
-# Times the largest contribution, beyond which private steps do not pay (docs/few-experts.md; for
-# gradients benchmarks/README.md, `utility.py`).
+# Times the largest contribution, beyond which private steps do not pay (docs/few-experts.md).
 MOST_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
 
 

@@ -1,0 +1,1 @@
+"""Every table and picture of the docs, made from the results."""

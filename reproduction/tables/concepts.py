@@ -1,0 +1,259 @@
+"""The pictures of docs/concepts.md and the flow of the README.
+
+The experts in them are made up; thresholds, noise and costs are those of real plans.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from quorum_rl.privacy import ReleasePlan, TrainingEvent, plan_release, total_epsilon
+from quorum_rl.privacy.expectation import Floats, laplace_quantile
+
+INK: Final = "#1f2933"
+FAINT: Final = "#64748b"
+PAPER: Final = "#fbfaf7"  # a light card, which is readable on a dark page too
+PRIVATE: Final = "#b45309"
+PUBLIC: Final = "#0f766e"
+LEDGER: Final = "#475569"
+STYLE: Final[Any] = {
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": PAPER,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+Place = tuple[float, float]
+
+
+def pictures() -> Iterator[tuple[str, Figure]]:
+    with mpl.rc_context(STYLE):
+        drawn = {
+            "flow": flow(),
+            "expert": experts(),
+            "agreement": agreement(),
+            "threshold": threshold(),
+            "stages": stages(),
+            "budget": budget(),
+        }
+    yield from drawn.items()
+
+
+def card(width: float, height: float) -> tuple[Figure, Axes]:
+    """A light card with axes."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
+    return figure, figure.add_subplot()
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A light card to draw boxes on."""
+    figure, axes = card(width, height)
+    axes.set(xlim=(0, 10), ylim=(0, 5.5))
+    axes.set_axis_off()
+    return figure, axes
+
+
+def rounded(axes: Axes, corner: Place, size: Place, radius: float, **style: Any) -> None:
+    shape = f"round,pad=0,rounding_size={radius}"
+    axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **style))
+
+
+def box(axes: Axes, corner: Place, size: Place, title: str, text: str, colour: str) -> None:
+    """A rounded box with a title and a few words under it."""
+    rounded(axes, corner, size, 0.12, facecolor="white", edgecolor=colour, linewidth=1.8)
+    middle, top = corner[0] + size[0] / 2, corner[1] + size[1]
+    axes.text(middle, top - 0.13, title, ha="center", va="top", color=colour, weight="bold")
+    axes.text(middle, top - 0.46, text, ha="center", va="top", fontsize=9.5, linespacing=1.3)
+
+
+def flow() -> Figure:
+    """The whole flow: what stays inside, what may leave, and what is written down first."""
+    figure, axes = canvas(8, 4.4)
+    axes.axvspan(0, 3.05, color=PRIVATE, alpha=0.07, linewidth=0)
+    axes.axvspan(7.0, 10, color=PUBLIC, alpha=0.07, linewidth=0)
+    for middle, heading, colour in (
+        (1.52, "stays inside", PRIVATE),
+        (5.02, "two private stages", INK),
+        (8.5, "may be published", PUBLIC),
+    ):
+        axes.text(middle, 5.12, heading, ha="center", weight="bold", color=colour)
+    upper, lower = 3.5, 1.6
+    inside, stage, outside = (0.2, 2.65), (3.75, 2.55), (7.2, 2.6)  # left ends and widths
+    for (left, width), bottom, title, text, colour in (
+        (inside, upper, "experts", "many policies,\nasked for probabilities", PRIVATE),
+        (inside, lower, "demonstrations", "what they did:\nstates and actions", PRIVATE),
+        (stage, upper, "1  release", "beginnings that\na quorum agrees on", INK),
+        (stage, lower, "2  training", "with noise on the rest,\nwithout on released", INK),
+        (outside, upper, "released prefixes", "short real episodes,\nno names", PUBLIC),
+        (outside, lower, "policy", "one network\nthat acts", PUBLIC),
+    ):
+        box(axes, (left, bottom), (width, 1.3), title, text, colour)
+    box(axes, (7.2, 0.12), (2.6, 1.1), "certificate", "ε and δ, as spent", PUBLIC)
+    rounded(axes, (0.2, 0.12), (6.1, 1.0), 0.12, facecolor=LEDGER, edgecolor=LEDGER)
+    on_ledger: dict[str, Any] = {"ha": "center", "va": "center", "color": "white"}
+    axes.text(3.25, 0.78, "ledger", weight="bold", **on_ledger)
+    text = "every look at private data is written here first"
+    axes.text(3.25, 0.42, text, fontsize=9.5, **on_ledger)
+    for start, end, colour in (
+        ((1.52, 3.5), (1.52, 2.9), PRIVATE),
+        ((2.85, 4.15), (3.75, 4.15), PRIVATE),
+        ((2.85, 2.6), (3.75, 3.65), PRIVATE),
+        ((2.85, 2.2), (3.75, 2.2), PRIVATE),
+        ((6.3, 4.15), (7.2, 4.15), PUBLIC),
+        ((7.2, 3.65), (6.3, 2.6), PUBLIC),
+        ((6.3, 2.1), (7.2, 2.1), PUBLIC),
+        ((6.3, 0.62), (7.2, 0.62), LEDGER),
+        ((5.02, 1.6), (5.02, 1.12), LEDGER),
+    ):
+        style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8}
+        axes.add_patch(FancyArrowPatch(start, end, color=colour, **style))
+    return figure
+
+
+def experts() -> Figure:
+    """Three experts, asked about the same state."""
+    figure = Figure(figsize=(6.4, 2.7), layout="constrained", facecolor=PAPER)
+    panels = figure.subplots(1, 3, sharey=True)
+    answers = {"expert 1": (0.02, 0.98), "expert 2": (0.02, 0.98), "expert 3": (0.98, 0.02)}
+    for panel, (name, chances) in zip(panels, answers.items(), strict=True):
+        panel.bar(["left", "right"], chances, width=0.6, color=[FAINT, PRIVATE])
+        for place, chance in enumerate(chances):
+            panel.text(place, chance + 0.03, f"{chance:g}", ha="center", fontsize=10)
+        panel.set(title=name, ylim=(0, 1.19), yticks=[0, 0.5, 1])
+    panels[0].set_ylabel("probability")
+    figure.suptitle("The same state, three experts: how likely is each action?", fontsize=11.5)
+    return figure
+
+
+def made_up_counts(*, experts: int, steps: int, deviates_at: int | None = None) -> Floats:
+    """Normalised counts along a trajectory of made-up experts, of whom 95 in 100 go on agreeing."""
+    random = np.random.default_rng(7)
+    agrees = random.random((experts, steps)) < random.uniform(0.9, 1.0, size=steps)
+    if deviates_at is not None:
+        agrees[:, deviates_at:] &= random.random((experts, 1)) < 0.03
+    floor, most = 0.02, 0.98
+    counts: Floats = np.cumprod(np.where(agrees, 1.0, floor / most), axis=1).sum(axis=0)
+    return counts
+
+
+def planned() -> ReleasePlan:
+    """The release whose threshold and noise the pictures show."""
+    return plan_release(
+        experts=3000, actions=2, horizon=200, p_min=0.02, epsilon=5, delta=1e-4, iterations=25
+    )
+
+
+def agreement() -> Figure:
+    """How many would have taken all actions so far, and where two prefixes end."""
+    figure, axes = card(6.4, 3.6)
+    event = planned().event
+    steps = np.arange(1, 71)
+    random = np.random.default_rng(3)
+    noise_of_threshold = 0.4 * event.threshold_noise_scale
+    for label, deviates_at, colour in (
+        ("a trajectory like many others", None, PUBLIC),
+        ("one that does something unusual at step 12", 11, PRIVATE),
+    ):
+        counts = made_up_counts(experts=3000, steps=len(steps), deviates_at=deviates_at)
+        noise = laplace_quantile(random.random(len(steps)), event.query_noise_scale)
+        fails = np.flatnonzero(counts + noise <= event.threshold + noise_of_threshold)
+        end = int(fails[0])
+        last = (steps[end], counts[end])
+        axes.plot(steps, counts, color=colour, linewidth=1.2, alpha=0.45)
+        axes.plot(steps[:end], counts[:end], color=colour, linewidth=3, label=label)
+        axes.plot(*last, "x", color=colour, markersize=8, markeredgewidth=2)
+        shift: dict[str, Any] = {"xytext": (7, 9), "textcoords": "offset points"}
+        axes.annotate(f"{end} steps come out", last, color=colour, fontsize=10, **shift)
+    axes.axhline(event.threshold, color=INK, linewidth=1.4, linestyle="--")
+    reach = laplace_quantile(np.array([0.005, 0.995]), event.threshold_noise_scale)
+    axes.axhspan(*(event.threshold + reach), color=INK, alpha=0.13, linewidth=0)
+    axes.text(14, event.threshold * 0.78, "threshold; its noise stays in the band", va="top")
+    axes.set(
+        yscale="log", ylim=(20, 4000), xlim=(0, 71), xlabel="step", ylabel="count, of 3000 experts"
+    )
+    axes.set_yticks([30, 100, 300, 1000, 3000], ["30", "100", "300", "1000", "3000"])
+    axes.minorticks_off()
+    axes.legend(frameon=False, loc="upper right", fontsize=10)
+    return figure
+
+
+def threshold() -> Figure:
+    """Why one expert cannot be seen: the noisy count with it and without it."""
+    figure, axes = card(6.4, 3.3)
+    event = planned().event
+    without, scale = event.theta, event.query_noise_scale
+    values = np.linspace(without - 90, event.threshold + 60, 1500)
+    for count, colour, label, style in (
+        (without, FAINT, "without the expert", "-"),
+        (without + 1, PRIVATE, "with the expert: one more", "--"),
+    ):
+        density = np.exp(-np.abs(values - count) / scale) / (2 * scale)
+        axes.plot(values, density, color=colour, linewidth=2, linestyle=style, label=label)
+    axes.axvline(event.threshold, ymax=0.72, color=INK, linewidth=1.4, linestyle="--")
+    top = 1 / (2 * scale)
+    axes.text(event.threshold + 4, top * 0.62, "threshold", ha="left")
+    ends = (event.theta, top * 0.42), (event.threshold, top * 0.42)
+    axes.annotate("", ends[0], xytext=ends[1], arrowprops={"arrowstyle": "<->", "color": INK})
+    middle = (event.theta + event.threshold) / 2 + 10
+    offset = "offset: a count of θ hardly\never gets this far by luck"
+    axes.text(middle, top * 0.46, offset, ha="center", fontsize=10)
+    axes.text(event.theta - 6, top * 0.9, "θ", ha="right", fontsize=13)
+    axes.set(xlabel="count after noise", ylabel="how likely", yticks=[])
+    axes.set_ylim(0, top * 1.12)
+    axes.legend(frameon=False, loc="upper right", fontsize=10)
+    return figure
+
+
+def stages() -> Figure:
+    """Whose trajectories which stage reads, and which steps have noise."""
+    figure, axes = canvas(6.4, 3.5)
+    axes.text(0.1, 5.15, "Every expert's trajectories, told apart by position", weight="bold")
+    for row, name in enumerate(("expert 1", "expert 2", "expert 3")):
+        y = 4.35 - 0.55 * row
+        axes.text(1.55, y + 0.18, name, ha="right", va="center", fontsize=10)
+        for place in range(12):
+            colour, alpha = (INK, 0.85) if place < 4 else (PRIVATE, 0.55)
+            corner = 1.8 + 0.66 * place, y
+            rounded(axes, corner, (0.5, 0.36), 0.06, color=colour, alpha=alpha, linewidth=0)
+    axes.text(3.03, 2.72, "pool: release only, once", ha="center", fontsize=10)
+    axes.text(7.05, 2.72, "the rest: private steps only", ha="center", fontsize=10, color=PRIVATE)
+    axes.text(0.1, 1.95, "Steps of training, drawn before it starts", weight="bold")
+    private = np.random.default_rng(5).permutation(np.arange(30) % 2 == 0)
+    for place, noisy in enumerate(private):
+        colour = PRIVATE if noisy else PUBLIC
+        rounded(axes, (0.25 + 0.32 * place, 1.05), (0.2, 0.5), 0.05, color=colour, linewidth=0)
+    small: dict[str, Any] = {"fontsize": 10, "va": "center"}
+    axes.text(0.25, 0.5, "private: noise, charged", color=PRIVATE, **small)
+    text = "on released prefixes: no noise, free"
+    axes.text(9.75, 0.5, text, color=PUBLIC, ha="right", **small)
+    return figure
+
+
+def budget() -> Figure:
+    """What two stages cost: apart, added up, and together."""
+    delta = 1e-4
+    declared: dict[str, Any] = {"experts": 3000, "actions": 2, "horizon": 200, "p_min": 0.02}
+    release = plan_release(**declared, epsilon=2.5, delta=0.8 * delta, overflow_epsilon=5.0).event
+    training = TrainingEvent(sampling_rate=0.17, noise_multiplier=8.0, steps=2000)
+    first = total_epsilon([release], delta)
+    second = total_epsilon([training], delta)
+    both = total_epsilon([release, training], delta)
+    figure, axes = card(6.4, 2.7)
+    names = ("release alone", "training alone", "added up", "together, as charged")
+    axes.barh(names, [first, second, first, both], color=[INK, PRIVATE, INK, PUBLIC], height=0.6)
+    axes.barh(names[2], second, left=first, color=PRIVATE, height=0.6)
+    for place, value in enumerate((first, second, first + second, both)):
+        axes.text(value + 0.06, place, f"{value:.2f}", va="center")
+    axes.invert_yaxis()
+    axes.set(xlabel="ε at δ = 0.0001", xlim=(0, (first + second) * 1.15))
+    axes.tick_params(axis="y", length=0)
+    return figure
