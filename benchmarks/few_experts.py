@@ -34,8 +34,8 @@ from quorum_rl.experts.evaluation import default_returns  # noqa: E402
 from quorum_rl.experts.ppo.presets import PresetName  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.learners import Learner, learner_to_json  # noqa: E402
-from quorum_rl.learners.networks import Layer  # noqa: E402
 from quorum_rl.logs import Demonstrations  # noqa: E402
+from quorum_rl.nets import Layer  # noqa: E402
 from quorum_rl.pipeline import FitPlan, FitSettings  # noqa: E402
 from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
 from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402

@@ -15,7 +15,7 @@ from standardising import STANDARDISING
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql, DenseLearner, Learner, Networks, negative_log_likelihood
-from quorum_rl.learners.networks import apply_hidden
+from quorum_rl.nets import apply_hidden
 from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradient
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
@@ -123,7 +123,7 @@ def test_solve_is_ridge_regression_over_the_hidden_layer(
     batch = batch._replace(action=batch.action % actions)
     solve = Solve(transitions=50, ridge=ridge)
     made = jax.jit(partial(solve, imitator))(nets, {}, batch, KEY)
-    seen = apply_hidden(nets["policy"], imitator.standardised(batch.observation))
+    seen = apply_hidden(nets["policy"], imitator.standardised(batch.observation), jax.nn.relu)
     features = np.column_stack([np.asarray(seen, np.float64), np.ones(50)])
     aims = np.where(np.eye(actions)[np.asarray(batch.action)] == 1, 1.0, -1 / (actions - 1))
     # As least squares: every feature once more, pulled to zero.

@@ -18,7 +18,8 @@ from safetensors.numpy import save_file
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
-from quorum_rl.policy.networks import Floats, Layer, Network
+from quorum_rl.nets import Layer, Network
+from quorum_rl.policy.networks import Floats
 
 FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"

@@ -1,40 +1,20 @@
-"""Dense ReLU networks as NumPy data: what they compute, and which arrays make one."""
+"""Which NumPy arrays make a network of a policy, and its activation."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.nets import Layer, Network
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
-class Layer(NamedTuple):
-    weight: Floats  # (inputs, outputs)
-    bias: Floats  # (outputs,)
-
-
-Network: TypeAlias = tuple[Layer, ...]
-
-
-def apply_network(network: Network, inputs: Floats) -> Floats:
-    """The network's outputs.
-
-    Shapes: `(…, inputs) -> (…, outputs)`.
-    """
-    hidden = inputs
-    for layer in network[:-1]:
-        hidden = np.maximum(hidden @ layer.weight + layer.bias, np.float32(0))
-    last = network[-1]
-    made: Floats = hidden @ last.weight + last.bias
-    return made
-
-
-def widths(network: Network) -> tuple[int, ...]:
-    """How many numbers come in, and how many leave each layer."""
-    return (network[0].weight.shape[0], *(layer.bias.shape[0] for layer in network))
+def relu(values: Any) -> Any:
+    """The activation of every hidden layer, in float32."""
+    return np.maximum(values, np.float32(0))
 
 
 def checked_network(name: str, layers: Sequence[Any]) -> Network:

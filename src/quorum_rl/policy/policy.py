@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.nets import Network, apply, widths
 from quorum_rl.policy.file import read_policy, write_policy
-from quorum_rl.policy.networks import Floats, Network, apply_network, checked_network, widths
+from quorum_rl.policy.networks import Floats, checked_network, relu
 from quorum_rl.policy.onnx_export import write_onnx
 
 
@@ -39,7 +40,7 @@ class Policy:
     certificate: str | None = None  # a digest of the certificate that goes with it
 
     def __post_init__(self) -> None:
-        networks = {name: checked_network(name, one) for name, one in self.networks.items()}
+        networks = {name: checked_network(name, layers) for name, layers in self.networks.items()}
         object.__setattr__(self, "networks", MappingProxyType(networks))
         _check_facts(self)
         deciding = (
@@ -101,13 +102,13 @@ class Policy:
         """
         seen = _checked_observations(observations, self.observation_size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            outputs = {name: apply_network(one, seen) for name, one in self.networks.items()}
+            outputs = {name: apply(network, seen, relu) for name, network in self.networks.items()}
             if not all(np.isfinite(output).all() for output in outputs.values()):
                 raise QuorumError(
                     "an observation is so large that the policy's values are not finite: give "
                     "observations on the scale it was trained with."
                 )
-            values = outputs[self.highest]
+            values: Floats = outputs[self.highest]
             if self.among_likely is None:
                 return values
             logits = outputs[self.among_likely]
@@ -121,7 +122,7 @@ class Policy:
             QuorumError: if the file cannot be written.
         """
         description = {
-            "networks": {name: list(widths(one)) for name, one in self.networks.items()},
+            "networks": {name: list(widths(layers)) for name, layers in self.networks.items()},
             "decision": {
                 "highest": self.highest,
                 "among_likely": self.among_likely,
