@@ -29,13 +29,17 @@ from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.learners import Learner  # noqa: E402
 from quorum_rl.privacy.published import published_steps  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
-from quorum_rl.training.coming import TrainState  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe, new_run, optimiser_of  # noqa: E402
-from quorum_rl.training.schedule import Kind  # noqa: E402
+from quorum_rl.training.recipe import (  # noqa: E402
+    Kind,
+    Recipe,
+    TrainState,
+    new_run,
+    optimiser_of,
+)
 from reproduction.columns import (  # noqa: E402
     CLIP_NORM,
     best_settings,

@@ -24,8 +24,11 @@ from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe, new_run  # noqa: E402
-from quorum_rl.training.schedule import shuffled_schedule  # noqa: E402
+from quorum_rl.training.recipe import (  # noqa: E402
+    Recipe,
+    new_run,
+    shuffled_schedule,
+)
 from training import ACTION_COUNT, EXPERTS, OBSERVATION_SIZE, logs  # noqa: E402
 
 RATE = 512 / EXPERTS

@@ -309,8 +309,7 @@ def training(
     from quorum_rl.training.contributions import Gradient
     from quorum_rl.training.loop import begin, train
     from quorum_rl.training.mechanism import PrivateStep, default_chunk
-    from quorum_rl.training.recipe import Recipe, new_run
-    from quorum_rl.training.schedule import Kind
+    from quorum_rl.training.recipe import Kind, Recipe, new_run
 
     rate = batch / experts
     step = PrivateStep(

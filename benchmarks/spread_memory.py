@@ -60,7 +60,7 @@ def of_asking() -> int:
 def of_private_steps() -> int:
     """Bytes of the transitions on a device."""
     from quorum_rl.logs import Declared, from_episodes
-    from quorum_rl.training.spread import spread_data
+    from quorum_rl.training.sources import spread_data
 
     steps = 200
     log = from_episodes(

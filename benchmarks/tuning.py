@@ -44,8 +44,13 @@ from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of  # noqa: E402
-from quorum_rl.training.schedule import Kind  # noqa: E402
+from quorum_rl.training.recipe import (  # noqa: E402
+    Kind,
+    Recipe,
+    Run,
+    new_run,
+    optimiser_of,
+)
 from reproduction.paper import FLOOR, TRAJECTORIES  # noqa: E402
 from samples import (  # noqa: E402
     Source,

@@ -21,7 +21,7 @@ from quorum_rl.pipeline import FitSettings, Fitted, steps
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
-from quorum_rl.training import coming
+from quorum_rl.training import chunks
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
 LOST = "the release was interrupted; it is paid for, and what it would have given is lost"
@@ -236,7 +236,7 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
 ) -> None:
     """Local updates, a round a chunk: it dies within the first, the second, and so on."""
     chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
-    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(chunks, "MOST_NUMBERS", 1)
     monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
     whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
     one, folder = named(everyone, "rounds again"), tmp_path / "run"

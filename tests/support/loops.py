@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.learners import Cql
-from quorum_rl.training.coming import PrivateData, TrainState
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.recipe import Kind, Recipe, Run, Schedule, TrainState, new_run, optimiser_of
+from quorum_rl.training.sources import PrivateData
 from quorum_rl.types import Transition
 
 A, B, NO = Kind.PLAIN, Kind.PRIVATE, Kind.NOTHING

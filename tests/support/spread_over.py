@@ -47,8 +47,7 @@ def trained_on(
     from quorum_rl.learners import Cql
     from quorum_rl.training.contributions import Local
     from quorum_rl.training.loop import begin, train
-    from quorum_rl.training.recipe import Recipe, optimiser_of
-    from quorum_rl.training.schedule import Kind
+    from quorum_rl.training.recipe import Kind, Recipe, optimiser_of
 
     step = replace(PRIVATE_STEP, chunk=chunk)
     if local:
@@ -184,7 +183,7 @@ def main() -> None:
     if process:
         jax.distributed.initialize(process[1], num_processes=2, process_id=int(process[0]))
     which = jax.process_index()
-    from quorum_rl.training.spread import spread_data
+    from quorum_rl.training.sources import spread_data
 
     data = spread_data(log())
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]

@@ -20,8 +20,7 @@ from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradie
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind
+from quorum_rl.training.recipe import Kind, Recipe, new_run, optimiser_of
 from quorum_rl.types import Transition
 
 KEY = jax.random.key(5)

@@ -20,12 +20,11 @@ from scipy import stats
 
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.data import ExpertData
-from quorum_rl.training.generator import random_words
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.noise import rounded_noise
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind
+from quorum_rl.training.randomness import random_words
+from quorum_rl.training.recipe import Kind, Recipe, Run, new_run, optimiser_of
 from quorum_rl.types import Transition
 
 Floats = npt.NDArray[np.float64]

@@ -31,15 +31,22 @@ from loops import (
 )
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.coming import TrainState
 from quorum_rl.training.contributions import Local, mean_gradient
 from quorum_rl.training.data import ExpertData, plain_batch
-from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.loop import begin, result_of
 from quorum_rl.training.mechanism import PrivateStep, private_mean, trained_count
 from quorum_rl.training.noise import rounded_noise
-from quorum_rl.training.recipe import Optimiser, Recipe, Run, noise_scales, optimiser_of
-from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.randomness import keys_of, step_key
+from quorum_rl.training.recipe import (
+    Kind,
+    Optimiser,
+    Recipe,
+    Run,
+    Schedule,
+    TrainState,
+    noise_scales,
+    optimiser_of,
+)
 from quorum_rl.types import Transition
 
 
@@ -146,8 +153,8 @@ def test_averaging_of_one_is_the_plain_mean_of_the_parameters_after_the_step_it_
     """Where it begins at the end or beyond, that of the last parameters alone."""
     seen: list[Any] = []
 
-    def after_chunk(standing: TrainState, _: int) -> None:
-        seen.append(kept(standing).params)
+    def after_chunk(state: TrainState, _: int) -> None:
+        seen.append(kept(state).params)
 
     run = run_of(0, average_from=float(average_from))
     recipe = recipe_of(averaging=1.0)
@@ -265,9 +272,9 @@ def test_a_resumed_run_ends_in_the_same_bits_however_often_it_is_resumed(
     """Also where the first of the runs has nothing left to do: the others repeat no step."""
     saved: list[TrainState] = []
 
-    def after_chunk(standing: TrainState, done: int) -> None:
+    def after_chunk(state: TrainState, done: int) -> None:
         if done == stop:
-            saved.append(kept(standing))
+            saved.append(kept(state))
 
     runs = various if schedule.ndim == 2 else various[:1]
     whole = trained(recipe_of(), runs, schedule, data, plain, after_chunk=after_chunk)

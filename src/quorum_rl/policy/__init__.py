@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
-        {"networks": "Layer Network", "policy": "Policy"},
+        {"policy": "Layer Network Policy"},
     )

@@ -10,22 +10,23 @@ import reprlib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
 from quorum_rl.nets import Layer, Network
-from quorum_rl.policy.networks import Floats
 
 FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"
 ACTIVATION: Final = "relu"
 
-Tensors = dict[str, Floats]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Tensors: TypeAlias = dict[str, Floats]
 
 
 def write_policy(

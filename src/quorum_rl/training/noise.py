@@ -20,11 +20,7 @@ import numpy.typing as npt
 from jax.scipy.special import ndtri
 from scipy.special import ndtri as scipy_ndtri
 
-from quorum_rl.training.generator import random_words
-from quorum_rl.training.keys import keys_of, step_key
-
-Array = jax.Array
-Integers = npt.NDArray[np.int32]
+from quorum_rl.training.randomness import Array, keys_of, random_words, step_key
 
 UNDECIDED: Final = np.int32(-(2**31))
 # How far off double precision may be: of z, in relation to |z| and by itself. Both are a thousand
