@@ -38,8 +38,7 @@ from quorum_rl.logs import Demonstrations  # noqa: E402
 from quorum_rl.nets import Layer  # noqa: E402
 from quorum_rl.pipeline import FitPlan, FitSettings  # noqa: E402
 from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs  # noqa: E402
-from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
-from quorum_rl.pipeline.rule import chosen_learner  # noqa: E402
+from quorum_rl.pipeline.learner_rule import chosen_learner, learner_for  # noqa: E402
 from quorum_rl.pipeline.study import Study  # noqa: E402
 from quorum_rl.training.loop import result_of  # noqa: E402
 from quorum_rl.types import Released  # noqa: E402

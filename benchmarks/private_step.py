@@ -25,7 +25,7 @@ from long_trainings import watched  # noqa: E402
 from quorum_rl.errors import QuorumError  # noqa: E402
 from quorum_rl.learners import defaults  # noqa: E402
 from quorum_rl.pipeline import FitSettings  # noqa: E402
-from quorum_rl.pipeline.stages import rate_for  # noqa: E402
+from quorum_rl.pipeline.plan import rate_for  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.privacy.published_settings import EXPERTS, PublishedSetting  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402

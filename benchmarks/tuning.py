@@ -36,9 +36,9 @@ from quorum_rl.evaluation import returns_of  # noqa: E402
 from quorum_rl.files import write_json  # noqa: E402
 from quorum_rl.learners import Learner, defaults  # noqa: E402
 from quorum_rl.pipeline import FitSettings  # noqa: E402
-from quorum_rl.pipeline.learner_choice import learner_for  # noqa: E402
+from quorum_rl.pipeline.learner_rule import learner_for  # noqa: E402
+from quorum_rl.pipeline.plan import rate_for  # noqa: E402
 from quorum_rl.pipeline.results import Result  # noqa: E402
-from quorum_rl.pipeline.stages import rate_for  # noqa: E402
 from quorum_rl.privacy.calibration import noise_multiplier_for  # noqa: E402
 from quorum_rl.training.contributions import Gradient  # noqa: E402
 from quorum_rl.training.data import ExpertData  # noqa: E402

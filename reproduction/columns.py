@@ -13,7 +13,7 @@ from quorum_rl.learners.defaults import HIDDEN_SIZES
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.comparison import Method
-from quorum_rl.pipeline.learner_choice import learner_for
+from quorum_rl.pipeline.learner_rule import learner_for
 from quorum_rl.privacy.published import published_steps
 from quorum_rl.privacy.published_settings import (
     BEST_SETTINGS,

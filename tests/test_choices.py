@@ -8,7 +8,7 @@ import pytest
 from docs_pages import Page
 
 from quorum_rl.envs import get_world, units_of
-from quorum_rl.pipeline.learner_choice import OBSERVED
+from quorum_rl.pipeline.learner_rule import OBSERVED
 from reproduction.columns import OWN_SETTINGS
 
 ROOT = Path(__file__).parent.parent

@@ -18,7 +18,7 @@ from spread_over import EXPERTS, log, population, released, trained_on
 from quorum_rl.budget import read_ledger
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import plan_fit
-from quorum_rl.pipeline.options import said_by_all
+from quorum_rl.pipeline.context import said_by_all
 from quorum_rl.training import chunks
 from quorum_rl.training.contributions import Local
 from quorum_rl.training.data import expert_data

@@ -16,8 +16,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
+from quorum_rl.pipeline.learner_rule import SIZES, TARGET_RATE, chosen_learner
 from quorum_rl.pipeline.plan import MOST_NOISE
-from quorum_rl.pipeline.rule import SIZES, TARGET_RATE, chosen_learner
 from quorum_rl.privacy import TrainingEvent
 
 LANDER = Declared(4, 8, 1000, minimum_experts=285, world="LunarLander")
