@@ -204,7 +204,7 @@ def networks_of(sizes: Sizes, experts: int, on_host: bool) -> Any:
         bias = np.zeros(outputs, np.float32)
         made = np if on_host else jnp
         leaves: Any = (made.broadcast_to(leaf, (experts, *leaf.shape)) for leaf in (weight, bias))
-        return Layer(*(np.ascontiguousarray(leaf) if on_host else leaf for leaf in leaves))  # type: ignore[arg-type]
+        return Layer(*(np.ascontiguousarray(leaf) if on_host else leaf for leaf in leaves))
 
     network = tuple(layer(*pair) for pair in pairwise(widths))
     population = Population(observation_size=WIDTH, action_count=ACTIONS, network=network)

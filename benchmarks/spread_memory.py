@@ -49,8 +49,8 @@ def of_asking() -> int:
     widths = (WIDTH, *HIDDEN, 2)
     network: Any = tuple(
         Layer(
-            np.zeros((AGENTS, inputs, outputs), np.float32),  # type: ignore[arg-type]
-            np.zeros((AGENTS, outputs), np.float32),  # type: ignore[arg-type]
+            np.zeros((AGENTS, inputs, outputs), np.float32),
+            np.zeros((AGENTS, outputs), np.float32),
         )
         for inputs, outputs in pairwise(widths)
     )

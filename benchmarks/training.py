@@ -28,7 +28,7 @@ from rich.table import Table
 from beside import Beside, beside
 from quorum_rl.learners import DenseLearner, get_learner
 from quorum_rl.training.contributions import Gradient, mean_gradient
-from quorum_rl.training.data import Array, ExpertData, plain_batch, transitions_of
+from quorum_rl.training.data import ExpertData, plain_batch, transitions_of
 from quorum_rl.training.mechanism import (
     PrivateStep,
     default_chunk,
@@ -37,7 +37,7 @@ from quorum_rl.training.mechanism import (
     trained_count,
 )
 from quorum_rl.training.noise import rounded_noise
-from quorum_rl.training.randomness import keys_of
+from quorum_rl.training.randomness import Array, keys_of
 from quorum_rl.types import Transition
 
 try:

@@ -124,8 +124,8 @@ def fixed_experts(count: int = EXPERTS) -> Any:
     random = np.random.default_rng(0)
     network = tuple(
         Layer(
-            random.normal(size=(count, inputs, outputs)).astype(np.float32),  # type: ignore[arg-type]
-            random.normal(size=(count, outputs)).astype(np.float32),  # type: ignore[arg-type]
+            random.normal(size=(count, inputs, outputs)).astype(np.float32),
+            random.normal(size=(count, outputs)).astype(np.float32),
         )
         for inputs, outputs in ((4, 8), (8, 2))
     )

@@ -19,9 +19,9 @@ from quorum_rl.distributed import AXIS, broadcast, is_single_process, on_every_d
 from quorum_rl.errors import QuorumError
 from quorum_rl.training.chunks import OWN, STEPS_AT_ONCE, chunk_inputs, most_at_once
 from quorum_rl.training.contributions import mean_gradient
-from quorum_rl.training.data import Array, ChosenData, ExpertData, plain_batch
+from quorum_rl.training.data import ChosenData, ExpertData, plain_batch
 from quorum_rl.training.mechanism import private_mean
-from quorum_rl.training.randomness import key_of, keys_of, step_key
+from quorum_rl.training.randomness import Array, key_of, keys_of, step_key
 from quorum_rl.training.recipe import Kind, Recipe, Run, Schedule, TrainState
 from quorum_rl.training.sources import PrivateData, SpreadData, everywhere
 from quorum_rl.types import Transition
@@ -199,7 +199,7 @@ def _private_step(
     axis: str | None,
 ) -> TrainState:
     """One private step of every run; nothing without data, where no step is private."""
-    if private is None:
+    if private is None or noise is None:
         return state
 
     def of_run(

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from quorum_rl.distributed import usable_cores
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
-from quorum_rl.training.data import Array, ChosenData, chosen_within
+from quorum_rl.training.data import ChosenData, chosen_within
 from quorum_rl.training.mechanism import StepShape, experts_at, poisson_sample
-from quorum_rl.training.randomness import keys_of, step_key
+from quorum_rl.training.randomness import Array, keys_of, step_key
 from quorum_rl.training.recipe import Run
 from quorum_rl.types import Transition
 

@@ -41,8 +41,8 @@ from quorum_rl.errors import POSITIVE, QuorumError, Rule, at_least, require
 from quorum_rl.learners import Learner
 from quorum_rl.privacy import TrainingEvent
 from quorum_rl.training.contributions import Contribution
-from quorum_rl.training.data import Array, ChosenData, ExpertData
-from quorum_rl.training.randomness import StepKeys, random_words
+from quorum_rl.training.data import ChosenData, ExpertData
+from quorum_rl.training.randomness import Array, StepKeys, random_words
 
 LARGEST_CHUNK: Final = 1024  # experts
 LARGEST_READ: Final = 2**18  # transitions of a chunk on a CPU; elsewhere four times that

@@ -27,8 +27,8 @@ from quorum_rl.errors import (
 )
 from quorum_rl.learners import Learner
 from quorum_rl.pytree import pytree
-from quorum_rl.training.data import Array
 from quorum_rl.training.mechanism import PrivateStep, StepNumbers, StepShape
+from quorum_rl.training.randomness import Array
 
 Schedule: TypeAlias = npt.NDArray[np.int8]
 
