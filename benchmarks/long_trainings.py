@@ -34,8 +34,8 @@ from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import (  # noqa: E402
-    Kind,
     Recipe,
+    StepKind,
     TrainState,
     new_run,
     optimiser_of,
@@ -133,7 +133,7 @@ def watched(
         rows.append({"steps": done, "returns": earned, "moved": moved(first, standing.params)})
         print(rows[-1], flush=True)
 
-    schedule = np.full(steps, Kind.PRIVATE, np.int8)
+    schedule = np.full(steps, StepKind.PRIVATE, np.int8)
     train(
         recipe,
         stacked,

@@ -45,9 +45,9 @@ from quorum_rl.training.data import ExpertData  # noqa: E402
 from quorum_rl.training.loop import begin, result_of, train  # noqa: E402
 from quorum_rl.training.mechanism import PrivateStep, default_chunk  # noqa: E402
 from quorum_rl.training.recipe import (  # noqa: E402
-    Kind,
     Recipe,
     Run,
+    StepKind,
     new_run,
     optimiser_of,
 )
@@ -142,7 +142,7 @@ def returns(
     runs = [run_of(trial, seed, given.steps) for trial in tried for seed in range(given.seeds)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
     spaces = world.spaces
-    kind = Kind.PLAIN if first is None else Kind.PRIVATE
+    kind = StepKind.PLAIN if first is None else StepKind.PRIVATE
     standing = train(
         recipe,
         stacked,

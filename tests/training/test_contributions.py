@@ -20,7 +20,7 @@ from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradie
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Kind, Recipe, new_run, optimiser_of
+from quorum_rl.training.recipe import Recipe, StepKind, new_run, optimiser_of
 from quorum_rl.types import Transition
 
 KEY = jax.random.key(5)
@@ -234,7 +234,7 @@ def test_a_convolutional_learner_of_ones_own_learns_by_local_steps() -> None:
     )
     recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"))
     run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1.0, private=step)
-    runs, schedule = stacked([run]), np.full(15, Kind.PRIVATE, np.int8)
+    runs, schedule = stacked([run]), np.full(15, StepKind.PRIVATE, np.int8)
     begun = begin(recipe, runs, 10, 2)
     before = jax.tree.map(lambda leaf: np.array(leaf[0]), begun.params)
     last = train(recipe, runs, begun, schedule, private=data, plain=None, steps_at_once=15)

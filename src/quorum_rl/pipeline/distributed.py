@@ -31,19 +31,6 @@ from quorum_rl.types import Transition
 NO_KEY = np.zeros((1, 2), np.uint32)  # in the place of the first one's, which comes later
 
 
-def check_first(does: str, otherwise: str) -> None:
-    """Refuse what the first process alone may do.
-
-    Raises:
-        QuorumError: in any other process.
-    """
-    if not is_first():
-        raise QuorumError(
-            f"only the first process {does}, because noise of its own in each would be as many "
-            f"runs: call {otherwise} in the others."
-        )
-
-
 @contextmanager
 def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """The first process's run, with the help of the others until the block ends.
@@ -51,8 +38,14 @@ def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
     `run` gives what all of them say of the run (`said_by_all`); nobody else asks for it.
 
     Raises:
-        QuorumError: before anything is charged, if they were told of another run.
+        QuorumError: before anything is charged, if they were told of another run, or if this is
+            not the first process.
     """
+    if not is_first():
+        raise QuorumError(
+            "only the first process fits, because noise of its own in each would be as many runs: "
+            "call help_fit in the others."
+        )
     if is_single_process():
         yield
         return

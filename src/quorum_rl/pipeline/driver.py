@@ -16,12 +16,13 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.training import (
     STEPS_AT_ONCE,
-    Kind,
     PrivateData,
     Run,
     Schedule,
+    StepKind,
     TrainState,
     begin,
+    new_run,
     shuffled_schedule,
     train,
 )
@@ -85,7 +86,7 @@ def steps_of(
     if some.all():
         return Steps(both, plain, parts, [len(both)] * runs)
     alone = shuffled_schedule(plan.private_steps, 0, order)
-    filled = np.append(alone, np.full(len(both) - len(alone), Kind.NOTHING, np.int8))
+    filled = np.append(alone, np.full(len(both) - len(alone), StepKind.NOTHING, np.int8))
     schedule = np.where(some, both[:, None], filled[:, None])
     return Steps(
         schedule, plain, parts, [len(both if has_released else alone) for has_released in some]
@@ -102,7 +103,16 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
     places = {identity: place for place, identity in enumerate(distinct)}
     which = np.array([places[id(plan)] for plan in each])
     no_key = np.zeros(2, np.uint32)
-    made = [plan.new_run(no_key, no_key, 1) for plan in distinct.values()]
+    made = [
+        new_run(
+            noise_key=no_key,
+            public_key=no_key,
+            learning_rate=plan.settings.learning_rate,
+            private_learning_rate=plan.private_learning_rate,
+            private=plan.private,
+        )
+        for plan in distinct.values()
+    ]
     stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *made)
     ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
     begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]

@@ -37,6 +37,14 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.ledger = path / "ledger.jsonl"
+        self.released = path / "released.parquet"
+        self.policy = path / "policy.safetensors"
+        self.metrics = path / "metrics.jsonl"
+        self.winner = path / "winner"  # of a sweep: its policy, and often its ledger
+        self.private = path / "private"
+        self.remaining = self.private / "remaining.npz"  # episodes that a release left
+        self.state = self.private / "standing.safetensors"  # as interrupted runs know it
         if path.exists() and not path.is_dir():
             raise QuorumError(f"{str(path)!r} is a file: choose another folder.")
         self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -46,31 +54,6 @@ class RunFolder:
             self.private.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise QuorumError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
-
-    @property
-    def private(self) -> Path:
-        return self.path / "private"
-
-    @property
-    def winner(self) -> Path:
-        """The room of a sweep's best, with its policy and often its ledger."""
-        return self.path / "winner"
-
-    @property
-    def ledger(self) -> Path:
-        return self.path / "ledger.jsonl"
-
-    @property
-    def released(self) -> Path:
-        return self.path / "released.parquet"
-
-    @property
-    def policy(self) -> Path:
-        return self.path / "policy.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
 
     def settle(self, configuration: dict[str, Any]) -> None:
         """Write down what is run here, or check that it is what was begun here.
@@ -142,11 +125,6 @@ class RunFolder:
                 temporary.write_text(f"fit-{secrets.token_hex(8)}")
         return path.read_text()
 
-    @property
-    def remaining(self) -> Path:
-        """Which episodes a release left for training: there once the release is."""
-        return self.private / "remaining.npz"
-
     def save_remaining(self, episodes: Episodes) -> None:
         with replacing(self.remaining) as temporary:
             np.savez(temporary, **episodes._asdict())
@@ -154,11 +132,6 @@ class RunFolder:
     def read_remaining(self) -> Episodes:
         with np.load(self.remaining) as columns:
             return Episodes(**{name: columns[name] for name in Episodes._fields})
-
-    @property
-    def state(self) -> Path:
-        """The state of training when it was last saved."""
-        return self.private / "standing.safetensors"  # the name that interrupted runs know
 
     def save(self, state: TrainState) -> None:
         """Keep the state of training, in place of the one before."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
@@ -14,14 +14,12 @@ from quorum_rl.training import (
     Local,
     PrivateStep,
     Recipe,
-    Run,
-    new_run,
     optimiser_of,
 )
 
 # Times the largest contribution, beyond which private steps do not pay (docs/few-experts.md; for
 # gradients benchmarks/README.md, `utility.py`).
-MOST_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
+USEFUL_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
 RATE_OF_NOISE: Final = 16.0
 PAPER_DELTA_SHARE: Final = 0.9  # of δ, for the release
 
@@ -79,8 +77,8 @@ class FitPlan:
 
     @property
     def most_noise(self) -> float:
-        """The noise beyond which private steps do not pay."""
-        return MOST_NOISE["local" if self.settings.is_local else self.settings.method]
+        """The most noise with which private steps pay."""
+        return USEFUL_NOISE["local" if self.settings.is_local else self.settings.method]
 
     @property
     def recipe(self) -> Recipe:
@@ -121,18 +119,6 @@ class FitPlan:
     def average_from(self, steps: int) -> float:
         """After which step of so many the average of parameters begins."""
         return steps // 2 if self.settings.averaging == 1 else 0
-
-    def new_run(self, noise_key: Any, public_key: Any, steps: int) -> Run:
-        """One training of so many steps by this plan; see `training.recipe.new_run`."""
-        return new_run(
-            noise_key=noise_key,
-            public_key=public_key,
-            learning_rate=self.settings.learning_rate,
-            private_learning_rate=self.private_learning_rate,
-            rates_end=self.rates_end(steps),
-            average_from=self.average_from(steps),
-            private=self.private,
-        )
 
     def describe(self) -> str:
         """The plan in a few lines."""

@@ -27,7 +27,7 @@ from quorum_rl.pipeline.context import (
     planned,
     said_by_all,
 )
-from quorum_rl.pipeline.distributed import check_first, helped
+from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
@@ -113,7 +113,6 @@ def fit(
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
-    check_first("fits", "help_fit")
     plan, log, logged = planned(
         demonstrations,
         experts,

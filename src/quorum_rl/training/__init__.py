@@ -37,11 +37,11 @@ if TYPE_CHECKING:
         step_key as step_key,
     )
     from quorum_rl.training.recipe import (
-        Kind as Kind,
         Optimiser as Optimiser,
         Recipe as Recipe,
         Run as Run,
         Schedule as Schedule,
+        StepKind as StepKind,
         TrainState as TrainState,
         new_run as new_run,
         optimiser_of as optimiser_of,
@@ -68,7 +68,7 @@ else:
             "noise": "rounded_noise",
             "randomness": "StepKeys keys_of step_key",
             "recipe": (
-                "Kind Optimiser Recipe Run Schedule TrainState new_run optimiser_of "
+                "StepKind Optimiser Recipe Run Schedule TrainState new_run optimiser_of "
                 "shuffled_schedule steps_at_share"
             ),
             "sources": "PrivateData private_source spread_data",

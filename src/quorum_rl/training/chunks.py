@@ -15,7 +15,7 @@ from quorum_rl.training.mapped import MappedData, numbers_read
 from quorum_rl.training.mechanism import StepShape, sum_over_drawn, trained_count, who_is_drawn
 from quorum_rl.training.noise import rounded_noise
 from quorum_rl.training.randomness import keys_of, step_key
-from quorum_rl.training.recipe import Kind, Recipe, Run, Schedule, TrainState, noise_scales
+from quorum_rl.training.recipe import Recipe, Run, Schedule, StepKind, TrainState, noise_scales
 from quorum_rl.training.sources import PrivateData, SpreadData
 
 STEPS_AT_ONCE: Final = 250
@@ -81,7 +81,7 @@ def chunk_inputs(
     if private is None or done == len(schedule):
         return ChunkInputs()
     count = _noise_count(recipe, state)
-    wanted = schedule[done : done + at_once] == Kind.PRIVATE
+    wanted = schedule[done : done + at_once] == StepKind.PRIVATE
     noise: Any = np.zeros((at_once, len(runs.rates_end), count), np.int32)
     if wanted.any():
         noise = rounded_noise(runs.noise_key, noise_scales(runs), done + 1, at_once, count)

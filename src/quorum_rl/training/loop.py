@@ -22,7 +22,7 @@ from quorum_rl.training.contributions import mean_gradient
 from quorum_rl.training.data import ChosenData, ExpertData, plain_batch
 from quorum_rl.training.mechanism import private_mean
 from quorum_rl.training.randomness import Array, key_of, keys_of, step_key
-from quorum_rl.training.recipe import Kind, Recipe, Run, Schedule, TrainState
+from quorum_rl.training.recipe import Recipe, Run, Schedule, StepKind, TrainState
 from quorum_rl.training.sources import PrivateData, SpreadData, everywhere
 from quorum_rl.types import Transition
 
@@ -89,8 +89,8 @@ def train(
     """
     _check_data(recipe, schedule, private, plain)
     # Data that no step may read does not enter the program at all.
-    private = private if (schedule == Kind.PRIVATE).any() else None
-    plain = plain if (schedule == Kind.PLAIN).any() else None
+    private = private if (schedule == StepKind.PRIVATE).any() else None
+    plain = plain if (schedule == StepKind.PLAIN).any() else None
     is_spread = isinstance(private, SpreadData)
     if is_spread:
         runs, state, schedule, plain = broadcast((runs, state, schedule, plain))
@@ -102,7 +102,7 @@ def train(
     inputs = chunk_inputs(recipe, runs, state, schedule, done, at_once, private)
     while done < len(schedule):
         chunk = schedule[done : done + at_once]
-        filled = np.full((at_once, *schedule.shape[1:]), Kind.NOTHING, np.int8)
+        filled = np.full((at_once, *schedule.shape[1:]), StepKind.NOTHING, np.int8)
         filled[: len(chunk)] = chunk
         state = program(state, runs, filled, *inputs, plain)
         done += len(chunk)
@@ -169,14 +169,14 @@ def _compiled(recipe: Recipe, axis: str | None) -> Callable[..., TrainState]:
                 return jax.lax.switch(kind + 1, ways), None
             each = (
                 nothing(),
-                jax.lax.cond((kind == Kind.PLAIN).any(), without_noise, nothing),
-                jax.lax.cond((kind == Kind.PRIVATE).any(), with_noise, nothing),
+                jax.lax.cond((kind == StepKind.PLAIN).any(), without_noise, nothing),
+                jax.lax.cond((kind == StepKind.PRIVATE).any(), with_noise, nothing),
             )
 
             def chosen(nothing: Array, without_noise: Array, with_noise: Array) -> Array:
                 which = kind.reshape(-1, *[1] * (nothing.ndim - 1))
-                made: Array = jnp.where(which == Kind.PLAIN, without_noise, nothing)
-                return jnp.where(which == Kind.PRIVATE, with_noise, made)
+                made: Array = jnp.where(which == StepKind.PLAIN, without_noise, nothing)
+                return jnp.where(which == StepKind.PRIVATE, with_noise, made)
 
             return jax.tree.map(chosen, *each), None
 
@@ -272,12 +272,12 @@ def _finite(tree: Any) -> bool:
 def _check_data(
     recipe: Recipe, schedule: Schedule, private: PrivateData | None, plain: Transition | None
 ) -> None:
-    if (schedule == Kind.PLAIN).any() and plain is None:
+    if (schedule == StepKind.PLAIN).any() and plain is None:
         raise QuorumError(
             "there are steps without noise but nothing was released for them: make every step "
             "private, or give the release more of the budget."
         )
-    if not (schedule == Kind.PRIVATE).any():
+    if not (schedule == StepKind.PRIVATE).any():
         return
     if private is None or recipe.private_shape is None:
         raise QuorumError("there are private steps but no private data or no step for them.")

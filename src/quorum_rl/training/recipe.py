@@ -8,8 +8,7 @@ before training, and the account is of the private steps that are really taken.
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from quorum_rl.training.randomness import Array
 Schedule: TypeAlias = npt.NDArray[np.int8]
 
 
-class Kind(IntEnum):
+class StepKind(IntEnum):
     """What a step does."""
 
     NOTHING = -1  # padding behind the last step, or a step that only other runs take
@@ -51,8 +50,8 @@ def shuffled_schedule(private_steps: int, plain_steps: int, seed: int) -> Schedu
         raise QuorumError(
             f"there are {private_steps} private and {plain_steps} plain steps: give at least one."
         )
-    steps = np.full(private_steps + plain_steps, Kind.PLAIN, np.int8)
-    steps[:private_steps] = Kind.PRIVATE
+    steps = np.full(private_steps + plain_steps, StepKind.PLAIN, np.int8)
+    steps[:private_steps] = StepKind.PRIVATE
     return np.random.default_rng(seed).permutation(steps)
 
 
@@ -78,16 +77,14 @@ class Optimiser:
     transformation: optax.GradientTransformation
 
 
-_USUAL = {
-    "sgd": optax.identity,
-    "momentum": lambda: optax.trace(decay=0.9),
-    "adam": optax.scale_by_adam,
+OPTIMISERS: Final = {
+    name: Optimiser(name, transformation)
+    for name, transformation in (
+        ("sgd", optax.identity()),
+        ("momentum", optax.trace(decay=0.9)),
+        ("adam", optax.scale_by_adam()),
+    )
 }
-
-
-@cache
-def _usual(name: str) -> Optimiser:
-    return Optimiser(name, _USUAL[name]())
 
 
 def optimiser_of(said: str | Optimiser) -> Optimiser:
@@ -98,9 +95,9 @@ def optimiser_of(said: str | Optimiser) -> Optimiser:
     """
     if isinstance(said, Optimiser):
         return said
-    if said not in _USUAL:
-        raise unknown_name("optimiser", said, _USUAL)
-    return _usual(said)
+    if said not in OPTIMISERS:
+        raise unknown_name("optimiser", said, OPTIMISERS)
+    return OPTIMISERS[said]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +117,7 @@ class Recipe:
     learner: Learner
     private_shape: StepShape | None
     batch_size: int = 256
-    optimiser: Optimiser = optimiser_of("adam")  # noqa: RUF009  # frozen
+    optimiser: Optimiser = OPTIMISERS["adam"]
     shared_optimiser: bool = False
     averaging: float = 0.0
 
