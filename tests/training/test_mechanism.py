@@ -257,7 +257,7 @@ def test_so_it_does_as_users_compile(
 
 TWO_SIZES = (
     (
-        "total: list[Array] = jax.lax.while_loop(somebody_is_left, add, state)[1]",
+        "total: list[Array] = jax.lax.while_loop(some_are_left, add, state)[1]",
         """for size, left_over in ((shape.size, shape.size // 2), (8, 0)):
         state = jax.lax.while_loop(
             lambda at: drawn_count - at[0] > left_over, lambda at: add(at, size), state

@@ -1,4 +1,4 @@
-"""Who learns: as asked, in the units of the logs' world, and by a rule where nobody chose.
+"""Which learner a fit has: as asked, in the units of the logs' world, the rest by a rule.
 
 One number decides on the size of networks: the noise over the signal, ν = σ·√d / (q·m·√T) for T
 private steps with noise multiplier σ, d parameters and at least m experts. It is the usual size of

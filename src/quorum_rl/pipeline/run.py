@@ -165,7 +165,7 @@ def fit_after_release(
     if not is_single_process():
         raise QuorumError("training after a release is for one process: start it by itself.")
     settings = settings or FitSettings()
-    if settings.method == "local":  # as it is unless somebody says otherwise
+    if settings.method == "local":  # the default, so nobody chose it
         settings = replace(settings, method="selective")
     if settings.method != "selective":
         raise QuorumError(
@@ -247,7 +247,7 @@ def _opened(
 
 
 def _check_useful(plan: FitPlan) -> None:
-    """Noise is not paid for unless somebody insists."""
+    """Refuse a plan that is mostly noise, unless its settings allow that."""
     if plan.mostly_noise is not None and not plan.settings.allow_noise:
         raise QuorumError(
             f"{plan.mostly_noise}, and nothing would be learned: give a larger epsilon, more "

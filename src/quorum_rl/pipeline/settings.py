@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of set
 
 MethodName = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
 
-# What is chosen where nobody chose. DP-SGD and selective training are as measured in
+# The defaults of each method. DP-SGD and selective training are as measured in
 # docs/reproduction.md, local updates and solving as in docs/few-experts.md.
 _STEPS: Final[dict[str, Any]] = {
     "private_steps": 8000,

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from quorum_rl.release.noise import Noise as Noise
     from quorum_rl.release.run import (
         REPRODUCIBLE_NOISE as REPRODUCIBLE_NOISE,
-        ReleaseOutcome as ReleaseOutcome,
         experts_who_acted as experts_who_acted,
         release as release,
         release_and_keep as release_and_keep,
@@ -34,7 +33,7 @@ else:
             "distributed": "count_as_told help_release",
             "mechanism": "released_lengths",
             "noise": "Noise",
-            "run": ("REPRODUCIBLE_NOISE ReleaseOutcome experts_who_acted release release_and_keep"),
+            "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
             "used_markers": "marked_as_trained",
         },

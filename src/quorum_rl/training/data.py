@@ -106,7 +106,7 @@ def expert_data(demonstrations: Demonstrations) -> ExpertData:
 
 
 def check_numbered(demonstrations: Demonstrations, on_a_device: int) -> None:
-    """Refuse demonstrations of nobody, and more transitions than a device can number.
+    """Refuse demonstrations without experts, and more transitions than a device can number.
 
     Raises:
         QuorumError: for either.
@@ -141,8 +141,7 @@ def chosen_within(counts: Array, numbers: Array, key: Array, per_expert: int) ->
     """
     each = jnp.broadcast_to(jnp.arange(per_expert), (len(numbers), per_expert))
     bits, _ = random_words(key, numbers[:, None], each)
-    # The remainder favours an expert's first transitions by at most its count over 2³², which
-    # nobody will notice.
+    # The remainder favours an expert's first transitions, by at most its count over 2³².
     return bits % counts.astype(jnp.uint32)[:, None]
 
 

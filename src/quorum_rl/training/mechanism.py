@@ -305,8 +305,6 @@ def sum_over_drawn(
 ) -> list[Array]:
     """The sum on the lattice over all drawn experts, in as many chunks as it takes.
 
-    Nobody is left out, however many were drawn.
-
     Guarantee: an expert changes the sum by a norm of at most `units` (see `lattice_sum`).
 
     Shapes: a list of the trained leaves, int32.
@@ -336,7 +334,7 @@ def sum_over_drawn(
         )
         return done + shape.size, jax.tree.map(jnp.add, total, part)
 
-    def somebody_is_left(state: tuple[Array, list[Array]]) -> Array:
+    def some_are_left(state: tuple[Array, list[Array]]) -> Array:
         return state[0] < last
 
     leaves = jax.tree.leaves(params)
@@ -344,7 +342,7 @@ def sum_over_drawn(
         jnp.zeros(leaf.shape, jnp.int32) for leaf, mark in zip(leaves, marks, strict=True) if mark
     ]
     state = (jnp.zeros_like(drawn_count) + data.begin, nothing)
-    total: list[Array] = jax.lax.while_loop(somebody_is_left, add, state)[1]
+    total: list[Array] = jax.lax.while_loop(some_are_left, add, state)[1]
     return total
 
 
