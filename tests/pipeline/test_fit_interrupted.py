@@ -219,7 +219,7 @@ def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(
         fitted(one, folder)
 
 
-def test_a_standing_that_was_damaged_is_refused(
+def test_a_state_that_was_damaged_is_refused(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, folder = named(everyone, "damaged"), tmp_path / "run"
