@@ -24,7 +24,7 @@ from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.pipeline import FitPlan, Progress, Steps, fresh, train_runs
-from quorum_rl.training import ExpertData, StepKind, Recipe, Run, TrainState, result_of
+from quorum_rl.training import ExpertData, Recipe, Run, StepKind, TrainState, result_of
 from quorum_rl.types import Transition
 
 MOMENTUM: Final = 0.9  # of our adam and momentum
