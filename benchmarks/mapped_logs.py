@@ -28,9 +28,9 @@ from quorum_rl.distributed import prepare, this_machine
 from quorum_rl.logs import Declared, Demonstrations, from_episodes, save_demonstrations
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.data import ExpertData, expert_data, transitions_of
-from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.mapped import MappedData, mapped_data
 from quorum_rl.training.mechanism import PrivateStep, experts_at, who_is_drawn
+from quorum_rl.training.randomness import keys_of, step_key
 from quorum_rl.training.recipe import Run, new_run
 
 OBSERVATION_SIZE, HORIZON = 11, 200

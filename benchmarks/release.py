@@ -141,7 +141,7 @@ def made(args: Args) -> Scene:
         weight += common
         weight /= np.sqrt(np.float32(inputs))
         bias: Any = np.zeros((args.experts, outputs), np.float32)
-        network.append(Layer(weight, bias))  # type: ignore[arg-type]
+        network.append(Layer(weight, bias))
     population = Population(
         observation_size=args.observation_size,
         action_count=args.actions,

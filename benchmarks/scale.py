@@ -204,7 +204,7 @@ def networks_of(sizes: Sizes, experts: int, on_host: bool) -> Any:
         bias = np.zeros(outputs, np.float32)
         made = np if on_host else jnp
         leaves: Any = (made.broadcast_to(leaf, (experts, *leaf.shape)) for leaf in (weight, bias))
-        return Layer(*(np.ascontiguousarray(leaf) if on_host else leaf for leaf in leaves))  # type: ignore[arg-type]
+        return Layer(*(np.ascontiguousarray(leaf) if on_host else leaf for leaf in leaves))
 
     network = tuple(layer(*pair) for pair in pairwise(widths))
     population = Population(observation_size=WIDTH, action_count=ACTIONS, network=network)
@@ -309,8 +309,7 @@ def training(
     from quorum_rl.training.contributions import Gradient
     from quorum_rl.training.loop import begin, train
     from quorum_rl.training.mechanism import PrivateStep, default_chunk
-    from quorum_rl.training.recipe import Recipe, new_run
-    from quorum_rl.training.schedule import Kind
+    from quorum_rl.training.recipe import Recipe, StepKind, new_run
 
     rate = batch / experts
     step = PrivateStep(
@@ -324,7 +323,7 @@ def training(
     run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1e-3, private=step)
     runs = jax.tree.map(lambda leaf: leaf[None], run)
     recipe = Recipe(learner=Cql(hidden_sizes=hidden), private_shape=step.shape, averaging=0.995)
-    schedule = np.full(sizes.private_steps, Kind.PRIVATE, np.int8)
+    schedule = np.full(sizes.private_steps, StepKind.PRIVATE, np.int8)
 
     def take() -> Any:
         standing = begin(recipe, runs, WIDTH, ACTIONS)

@@ -51,8 +51,8 @@ def of_asking() -> int:
     widths = (WIDTH, *HIDDEN, 2)
     network: Any = tuple(
         Layer(
-            np.zeros((AGENTS, inputs, outputs), np.float32),  # type: ignore[arg-type]
-            np.zeros((AGENTS, outputs), np.float32),  # type: ignore[arg-type]
+            np.zeros((AGENTS, inputs, outputs), np.float32),
+            np.zeros((AGENTS, outputs), np.float32),
         )
         for inputs, outputs in pairwise(widths)
     )
@@ -62,7 +62,7 @@ def of_asking() -> int:
 def of_private_steps() -> int:
     """Bytes of the transitions on a device."""
     from quorum_rl.logs import Declared, from_episodes
-    from quorum_rl.training.spread import spread_data
+    from quorum_rl.training.sources import spread_data
 
     steps = 200
     log = from_episodes(

@@ -28,11 +28,16 @@ from rich.table import Table
 from beside import Beside, beside
 from quorum_rl.learners import DenseLearner, get_learner
 from quorum_rl.training.contributions import Gradient, mean_gradient
-from quorum_rl.training.data import Array, ExpertData, plain_batch, transitions_of
-from quorum_rl.training.keys import keys_of
-from quorum_rl.training.lattice import lattice_sum
-from quorum_rl.training.mechanism import PrivateStep, default_chunk, private_mean, trained_count
+from quorum_rl.training.data import ExpertData, plain_batch, transitions_of
+from quorum_rl.training.mechanism import (
+    PrivateStep,
+    default_chunk,
+    lattice_sum,
+    private_mean,
+    trained_count,
+)
 from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.randomness import Array, keys_of
 from quorum_rl.types import Transition
 
 try:

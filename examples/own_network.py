@@ -20,11 +20,17 @@ from quorum_rl import Budget, Demonstrations
 from quorum_rl.budget import Ledger, OsEntropy, jax_key_data
 from quorum_rl.learners import negative_log_likelihood
 from quorum_rl.logs import Declared, StepArrays, from_step_arrays
-from quorum_rl.pipeline import FitSettings, plan_fit
-from quorum_rl.pipeline.charging import charge_training
-from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
-from quorum_rl.training.data import expert_data
-from quorum_rl.training.loop import result_of
+from quorum_rl.pipeline import (
+    FitSettings,
+    Keys,
+    charge_training,
+    fresh,
+    plan_fit,
+    runs_of,
+    steps_of,
+    train_runs,
+)
+from quorum_rl.training import expert_data, result_of
 from quorum_rl.types import Transition
 
 SIDE = 6  # of a picture, in pixels
@@ -109,9 +115,9 @@ def trained(learner: Convolution, log: Demonstrations, folder: Path) -> Any:
     steps = steps_of(plan, 1, order=0)
     runs = runs_of([plan], keys, steps)
     begun = fresh(plan, runs, (log.declared.observation_size, log.declared.action_count))
-    standing = train_runs(plan, runs, steps, begun, expert_data(log))
+    state = train_runs(plan, runs, steps, begun, expert_data(log))
     print(budget.certificate(1e-4).statement)
-    return jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, standing))
+    return jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, state))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from quorum_rl.evaluation import (
     summarise,
 )
 from quorum_rl.learners import Bc, DoubleDqn, Learner
-from quorum_rl.learners.networks import Layer
+from quorum_rl.nets import Layer
 from quorum_rl.pytree import pytree
 
 CARTPOLE = get_world("CartPole")

@@ -1,5 +1,6 @@
 """What `import quorum_rl` offers: six names, typed and documented, loaded when they are used."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -158,7 +159,10 @@ def test_experts_and_logs_of_ones_own_need_the_promise_that_they_belong_together
     assert not (tmp_path / "run").exists()
 
 
-def test_an_option_that_there_is_not_is_refused(table: Path) -> None:
+def test_a_fit_says_what_it_takes_and_refuses_an_option_that_there_is_not(table: Path) -> None:
+    takes = inspect.signature(quorum_rl.fit).parameters
+    assert all(option.kind is not option.VAR_KEYWORD for option in takes.values())
+    assert (takes["learner"].default, takes["folder"].default) == ("auto", "runs/fit")
     log = quorum_rl.Demonstrations.open(table, Declared(2, 2, horizon=3), COLUMNS)
-    with pytest.raises(QuorumError, match=r"did you mean learner\?"):
+    with pytest.raises(TypeError, match="lerner"):
         quorum_rl.fit(log, epsilon=1, delta=1e-3, lerner="bc")  # type: ignore[call-arg]

@@ -18,14 +18,14 @@ from spread_over import EXPERTS, log, population, released, trained_on
 from quorum_rl.budget import read_ledger
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import plan_fit
-from quorum_rl.pipeline.options import said_by_all
-from quorum_rl.training import coming
+from quorum_rl.pipeline.context import said_by_all
+from quorum_rl.training import chunks
 from quorum_rl.training.contributions import Local
 from quorum_rl.training.data import expert_data
 from quorum_rl.training.loop import begin
 from quorum_rl.training.mapped import mapped_data
 from quorum_rl.training.recipe import Recipe
-from quorum_rl.training.spread import even_cuts, spread_data
+from quorum_rl.training.sources import even_cuts, spread_data
 
 ENDED = 900  # seconds in which a process has ended, however busy the machine is
 HERE = Path(__file__).parent
@@ -223,15 +223,15 @@ def test_a_step_that_is_read_in_parts_of_its_experts_gives_the_same_bits(
     demonstrations: Demonstrations, locally: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that draws more than fits into memory: eight experts at a time."""
-    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(chunks, "MOST_NUMBERS", 1)
     data, parts = mapped_data(demonstrations), []
-    summed = coming._summed
+    summed = chunks._summed
 
     def counted(recipe: Any) -> Any:
         parts.append(1)
         return summed(recipe)
 
-    monkeypatch.setattr(coming, "_summed", counted)
+    monkeypatch.setattr(chunks, "_summed", counted)
     found = trained_on(data, local=True)
     assert parts  # there was more than one
     for name, leaf in locally.items():
@@ -245,15 +245,15 @@ def test_how_many_steps_are_taken_at_once_does_not_tell_how_many_experts_there_a
     step = replace(PRIVATE_STEP, contribution=Local(steps=200, batch_size=500, rate=0.1))
     recipe = Recipe(learner=LEARNER, private_shape=step.shape)
     runs = stacked([run_of(0, step)])
-    standing = begin(recipe, runs, 3, 4)
+    state = begin(recipe, runs, 3, 4)
     fewer = demonstrations.select(demonstrations.episodes.expert > 0)
     found = {
-        coming.most_at_once(recipe, runs, standing, data(log))
+        chunks.most_at_once(recipe, runs, state, data(log))
         for log in (demonstrations, fewer)
         for data in (mapped_data, expert_data, spread_data)
     }
     assert len(found) == 1
-    assert found.pop() < coming.STEPS_AT_ONCE
+    assert found.pop() < chunks.STEPS_AT_ONCE
 
 
 def test_wherever_data_lie_a_run_may_rest_while_another_takes_a_private_step(

@@ -9,9 +9,8 @@ from typing import Any
 from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
-from quorum_rl.pipeline import FitSettings
-from quorum_rl.pipeline.plan import FitPlan, plan_fit
-from quorum_rl.pipeline.rule import chosen_learner
+from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
+from quorum_rl.pipeline.learner_rule import chosen_learner
 from quorum_rl.privacy import ReleasePlan, plan_release
 
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)

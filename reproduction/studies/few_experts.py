@@ -25,8 +25,9 @@ from quorum_rl.distributed import prepare, this_machine
 from quorum_rl.envs import AnyWorld
 from quorum_rl.evaluation import evaluation_params, returns_of
 from quorum_rl.experts import LoggedExperts, Population, default_returns, load_population
-from quorum_rl.learners import Layer, Learner, learner_to_json
+from quorum_rl.learners import Learner, learner_to_json
 from quorum_rl.logs import Demonstrations
+from quorum_rl.nets import Layer
 from quorum_rl.pipeline import (
     FitPlan,
     FitSettings,

@@ -36,14 +36,14 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import returns_of
 from quorum_rl.learners import defaults
 from quorum_rl.pipeline import FitSettings
-from quorum_rl.pipeline.stages import rate_for
+from quorum_rl.pipeline.plan import rate_for
 from quorum_rl.privacy import noise_multiplier_for
 from quorum_rl.training import (
     ExpertData,
     Gradient,
-    Kind,
     PrivateStep,
     Recipe,
+    StepKind,
     TrainState,
     begin,
     default_chunk,
@@ -183,7 +183,7 @@ def watched(
         rows.append({"steps": done, "returns": earned, "moved": moved(first, standing.params)})
         print(rows[-1], flush=True)
 
-    schedule = np.full(steps, Kind.PRIVATE, np.int8)
+    schedule = np.full(steps, StepKind.PRIVATE, np.int8)
     options: dict[str, Any] = {"after_chunk": look, "steps_at_once": AT_ONCE}
     train(recipe, stacked, start, schedule, private=data, plain=None, **options)
     return rows

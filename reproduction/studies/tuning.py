@@ -32,15 +32,15 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import returns_of
 from quorum_rl.learners import Learner, defaults
 from quorum_rl.pipeline import FitSettings, Result, learner_for
-from quorum_rl.pipeline.stages import rate_for
+from quorum_rl.pipeline.plan import rate_for
 from quorum_rl.privacy import noise_multiplier_for
 from quorum_rl.training import (
     ExpertData,
     Gradient,
-    Kind,
     PrivateStep,
     Recipe,
     Run,
+    StepKind,
     begin,
     default_chunk,
     new_run,
@@ -134,7 +134,7 @@ def returns(
     runs = [run_of(trial, seed, given.steps) for trial in tried for seed in range(given.seeds)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
     spaces = world.spaces
-    kind = Kind.PLAIN if first is None else Kind.PRIVATE
+    kind = StepKind.PLAIN if first is None else StepKind.PRIVATE
     standing = train(
         recipe,
         stacked,

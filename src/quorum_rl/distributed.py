@@ -8,7 +8,7 @@ Several processes work as one (`jax.distributed`), each with its share of the ex
 the same program. The first process decides keys, noise and schedules: two processes that each drew
 their own noise would make two releases for the price of one. Values travel as raw bytes, because
 JAX would cut 64 bits to 32. What the processes of a release or a fit say to one another is in
-`release.distributed` and `fit.distributed`.
+`release.distributed` and `pipeline.distributed`.
 """
 
 import hashlib

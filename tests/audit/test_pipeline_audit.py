@@ -20,7 +20,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
 from quorum_rl.learners import Bc
 from quorum_rl.pipeline import FitSettings, fit, plan_fit
-from quorum_rl.pipeline.options import configuration
+from quorum_rl.pipeline.context import configuration
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.release import read_released
 

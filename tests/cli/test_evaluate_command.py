@@ -16,7 +16,7 @@ from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import policy_returns, returns_of
 from quorum_rl.learners import Bc, Bcq, Learner
-from quorum_rl.learners.networks import Layer
+from quorum_rl.nets import Layer
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.release import save_released

@@ -15,7 +15,7 @@ import pytest
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli.main import main
-from quorum_rl.pipeline import steps
+from quorum_rl.pipeline import training_stage
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Layer, Policy
 
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_while_training_costs_nothing_but_time(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """With room again the same command goes on, to the same policy and without paying again."""
-    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
     folder, whole = tmp_path / "run", tmp_path / "whole"
     words = ("fit", str(log), *BUDGET, *SMALL, "--folder")
 

@@ -12,8 +12,8 @@ from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import same_world
 from quorum_rl.learners import Bc
-from quorum_rl.learners.networks import Layer
 from quorum_rl.logs import open_demonstrations
+from quorum_rl.nets import Layer
 from quorum_rl.pipeline.export import policy_of
 
 Refused = Callable[..., str]

@@ -97,7 +97,7 @@ def test_an_expert_with_a_broken_weight_is_named(population: Population, states:
     broken = Population(
         observation_size=4,
         action_count=3,
-        network=(Layer(weight, first.bias), *rest),  # type: ignore[arg-type]
+        network=(Layer(weight, first.bias), *rest),
     )
     with pytest.raises(QuorumError, match=r"expert 35 .*nan"):
         broken.probabilities(states)

@@ -10,8 +10,8 @@ import pytest
 from standardising import STANDARDISING
 
 from quorum_rl.learners import Cql, DenseLearner
-from quorum_rl.learners.learner import outputs_of
-from quorum_rl.learners.networks import apply_hidden, apply_network, new_network
+from quorum_rl.learners.learner import apply_network, new_network, outputs_of
+from quorum_rl.nets import apply_hidden
 from quorum_rl.types import Transition
 
 OWN_LEARNER = Path(__file__).parents[2] / "examples" / "own_learner.py"
@@ -29,7 +29,9 @@ def test_a_network_is_its_layers_one_after_the_other(sizes: tuple[int, ...]) -> 
     last = network[-1]
     expected = hidden @ np.asarray(last.weight, np.float64) + np.asarray(last.bias, np.float64)
     seen = jnp.asarray(inputs, jnp.float32)
-    np.testing.assert_allclose(apply_hidden(network, seen), hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        apply_hidden(network, seen, jax.nn.relu), hidden, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(apply_network(network, seen), expected, rtol=1e-5, atol=1e-6)
 
 

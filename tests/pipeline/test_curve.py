@@ -10,9 +10,8 @@ import pytest
 from scipy.special import log_softmax
 
 from quorum_rl.learners import Bc
-from quorum_rl.pipeline.curve import MOST_TRANSITIONS, LossCurve
-from quorum_rl.training.coming import TrainState
-from quorum_rl.training.recipe import Recipe
+from quorum_rl.pipeline.training_stage import MOST_TRANSITIONS, LossCurve
+from quorum_rl.training.recipe import Recipe, TrainState
 from quorum_rl.types import Released, Transition
 
 LEARNER = Bc(hidden_sizes=())

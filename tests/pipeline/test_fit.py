@@ -26,7 +26,7 @@ from fits import (
 from quorum_rl.budget import Budget, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations, split_release_pool
-from quorum_rl.pipeline import Fitted, plan_fit, run, steps
+from quorum_rl.pipeline import Fitted, plan_fit, run, training_stage
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
@@ -112,7 +112,7 @@ def test_the_plan_is_told_before_anything_is_charged_and_steps_while_they_are_ta
 def test_secrets_are_their_owners_alone_while_the_run_lasts(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
     folder, modes = tmp_path / "run", dict[str, int]()
     noise = list[int]()
 
@@ -241,7 +241,7 @@ def test_training_after_a_release_sees_only_the_trajectories_that_it_left(
         seen.append(demonstrations)
         return expert_data(demonstrations)
 
-    monkeypatch.setattr(steps, "private_source", watched)
+    monkeypatch.setattr(training_stage, "private_source", watched)
     made = fitted(one, tmp_path / "run")
     assert made.plan.release is not None
     pool_size = made.plan.release.event.pool_size
@@ -309,7 +309,7 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
     def enough(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "fresh", enough)  # both are charged by then
+    monkeypatch.setattr(training_stage, "fresh", enough)  # both are charged by then
     with pytest.raises(KeyboardInterrupt):
         fitted(one, tmp_path / "run", settings=paper)
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")

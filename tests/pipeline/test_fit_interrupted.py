@@ -16,12 +16,12 @@ from fits import LONG, SETTINGS, Crowd, fitted, named, same_weights, weights
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import FitSettings, Fitted, steps
+from quorum_rl.pipeline import FitSettings, Fitted, training_stage
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
 from quorum_rl.tensors import map_tensors
-from quorum_rl.training import coming
+from quorum_rl.training import chunks
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
 LOST = "the release was interrupted; it is paid for, and what it would have given is lost"
@@ -54,8 +54,8 @@ def interrupted(
     [
         ("quorum_rl.release.counting.PrefixCounts.__init__", False),
         ("quorum_rl.pipeline.folder.RunFolder.save_remaining", False),
-        ("quorum_rl.pipeline.run.save_released", False),
-        ("quorum_rl.pipeline.run.read_released", True),
+        ("quorum_rl.pipeline.release_stage.save_released", False),
+        ("quorum_rl.pipeline.release_stage.read_released", True),
     ],
     ids=["just charged", "before what remains is kept", "before it is kept", "just after"],
 )
@@ -82,9 +82,9 @@ def test_a_release_is_paid_once_and_kept_whole_or_lost(
 @pytest.mark.parametrize(
     "at",
     [
-        "quorum_rl.pipeline.run._charge_training",
-        "quorum_rl.pipeline.run.charge_training",
-        "quorum_rl.pipeline.steps.fresh",
+        "quorum_rl.pipeline.run.pay_for_steps",
+        "quorum_rl.pipeline.training_stage.charge_training",
+        "quorum_rl.pipeline.training_stage.fresh",
         "quorum_rl.budget.Budget.certificate",
         "quorum_rl.policy.Policy.save",
     ],
@@ -130,7 +130,7 @@ def test_without_a_seed_too_a_run_goes_on_with_its_own_noise_and_under_its_own_n
 ) -> None:
     """All steps are taken a second time, with the noise of the first."""
     dp_sgd = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
-    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
     one, folder = named(everyone, "unseeded"), tmp_path / "run"
     interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch, **dp_sgd)
     stood = folder / "private" / "standing.safetensors"
@@ -173,7 +173,7 @@ def test_another_run_in_the_folder_of_an_interrupted_one_is_refused_and_the_diff
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, folder = named(everyone, f"changed {says}"), tmp_path / "run"
-    interrupted(one, folder, "quorum_rl.pipeline.run._charge_training", monkeypatch)
+    interrupted(one, folder, "quorum_rl.pipeline.run.pay_for_steps", monkeypatch)
     before = (folder / "ledger.jsonl").read_bytes()
     with pytest.raises(QuorumError, match=says):
         fitted(one, folder, **change)
@@ -185,7 +185,7 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
 ) -> None:
     folder = tmp_path / "run"
     interrupted(
-        named(everyone, "this log"), folder, "quorum_rl.pipeline.run._charge_training", monkeypatch
+        named(everyone, "this log"), folder, "quorum_rl.pipeline.run.pay_for_steps", monkeypatch
     )
     with pytest.raises(QuorumError, match=r"declared\.identity = this log, not that log"):
         fitted(named(everyone, "that log"), folder)
@@ -195,11 +195,11 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
     ("name", "there", "says"),
     [
         (
-            "quorum_rl.pipeline.options.this_machine",
+            "quorum_rl.pipeline.context.this_machine",
             "abacus",
             r"rounding\.machine = .*, not abacus",
         ),
-        ("quorum_rl.pipeline.stages.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
+        ("quorum_rl.pipeline.planning.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
     ],
 )
 def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(
@@ -213,17 +213,17 @@ def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(
     """Steps that are taken again would add the same noise to other sums: their difference has
     none."""
     one, folder = named(everyone, says), tmp_path / "run"
-    interrupted(one, folder, "quorum_rl.pipeline.steps.fresh", monkeypatch)
+    interrupted(one, folder, "quorum_rl.pipeline.training_stage.fresh", monkeypatch)
     monkeypatch.setattr(name, lambda *_: there)
     with pytest.raises(QuorumError, match=says):
         fitted(one, folder)
 
 
-def test_a_standing_that_was_damaged_is_refused(
+def test_a_state_that_was_damaged_is_refused(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, folder = named(everyone, "damaged"), tmp_path / "run"
-    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
     interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch)
     kept = folder / "private" / "standing.safetensors"
     kept.write_bytes(kept.read_bytes()[:-4])
@@ -236,8 +236,8 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
 ) -> None:
     """Local updates, a round a chunk: it dies within the first, the second, and so on."""
     chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
-    monkeypatch.setattr(coming, "MOST_NUMBERS", 1)
-    monkeypatch.setattr(steps, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(chunks, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
     whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
     one, folder = named(everyone, "rounds again"), tmp_path / "run"
     at = "quorum_rl.training.loop._finite"

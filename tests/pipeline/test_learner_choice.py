@@ -9,9 +9,8 @@ from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Bcq, Cql
 from quorum_rl.logs import Declared
-from quorum_rl.pipeline.learner_choice import learner_for
-from quorum_rl.pipeline.options import learner_of
-from quorum_rl.pipeline.plan import plan_fit
+from quorum_rl.pipeline.learner_rule import asked_learner, learner_for
+from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
 
 LANDER = Declared(4, 8, 1000, p_min=0.02, minimum_experts=3000, world="LunarLander")
@@ -49,12 +48,12 @@ def test_other_worlds_are_seen_as_they_are(declared: Declared) -> None:
 
 def test_a_learner_that_is_made_is_taken_as_it_is_and_cannot_have_settings_beside() -> None:
     made = Cql(alpha=2.0)
-    assert learner_of({"learner": made}, LANDER, COST) is made
-    steps: Any = {"settings": FitSettings(method="dp-sgd")}
-    asked: Any = {"learner_settings": {"alpha": 2.0}, **steps}
-    assert learner_of(asked, LANDER, COST) == learner_for(LANDER, "cql", alpha=2.0)
+    settings = FitSettings(method="dp-sgd")
+    assert asked_learner(LANDER, settings, COST, made, None) is made
+    asked = asked_learner(LANDER, settings, COST, "auto", {"alpha": 2.0})
+    assert asked == learner_for(LANDER, "cql", alpha=2.0)
     with pytest.raises(QuorumError, match=r"^learner_settings are for a learner by name"):
-        learner_of({"learner": made, "learner_settings": {"alpha": 1.0}}, LANDER, COST)
+        asked_learner(LANDER, settings, COST, made, {"alpha": 1.0})
 
 
 def test_the_plan_says_in_which_units_numbers_are_seen() -> None:

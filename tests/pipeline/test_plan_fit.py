@@ -352,10 +352,10 @@ def test_settings_out_of_range_are_refused(choice: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        ({"batch_size": 0}, "the batch size is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"averaging": 1.1}, "averaging is 1.1"),
         ({"optimiser": "lion"}, "optimiser 'lion'"),
-        ({"clip_norm": 1e-16}, "the clip norm is 1e-16"),
+        ({"clip_norm": 1e-16}, "clip_norm is 1e-16"),
     ],
 )
 def test_what_training_would_refuse_is_refused_by_the_plan(

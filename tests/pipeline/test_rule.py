@@ -16,8 +16,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
-from quorum_rl.pipeline.plan import MOST_NOISE
-from quorum_rl.pipeline.rule import SIZES, TARGET_RATE, chosen_learner
+from quorum_rl.pipeline.learner_rule import SIZES, TARGET_RATE, chosen_learner
+from quorum_rl.pipeline.plan import USEFUL_NOISE
 from quorum_rl.privacy import TrainingEvent
 
 LANDER = Declared(4, 8, 1000, minimum_experts=285, world="LunarLander")
@@ -103,7 +103,7 @@ def test_a_target_moves_further_in_a_step_of_many() -> None:
 @pytest.mark.parametrize("method", ["local", "solve", "dp-sgd"])
 def test_a_plan_says_that_it_would_be_mostly_noise(method: Any) -> None:
     plan = planned(20, 0.01, FitSettings(method=method))
-    assert plan.noise > MOST_NOISE[method]
+    assert plan.noise > USEFUL_NOISE[method]
     assert plan.mostly_noise is not None
     assert "mostly noise" in plan.mostly_noise
     assert f"noise over signal: {plan.noise:.2g}" in plan.describe()

@@ -70,7 +70,7 @@ def test_of_equal_values_the_first_wins_as_in_the_learners(policy: Policy) -> No
 
 
 def in_jax(policy: Policy, name: str, observations: Any) -> Any:
-    return outputs_of({name: policy.networks[name]}, observations)[name]  # type: ignore[dict-item]
+    return outputs_of({name: policy.networks[name]}, observations)[name]
 
 
 def test_ties_are_met_in_these_tests() -> None:
@@ -182,8 +182,8 @@ def test_layers_that_do_not_follow_each_other_are_refused(layers: Any) -> None:
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e39])
 def test_weights_that_are_not_finite_are_refused(number: float) -> None:
     for layer in (
-        Layer(np.full((3, 2), number), np.zeros(2)),  # type: ignore[arg-type]
-        Layer(np.zeros((3, 2)), np.full(2, number)),  # type: ignore[arg-type]
+        Layer(np.full((3, 2), number), np.zeros(2)),
+        Layer(np.zeros((3, 2)), np.full(2, number)),
     ):
         with pytest.raises(QuorumError, match="'v' has a number that is not finite"):
             Policy(networks={"v": (layer,)}, highest="v", learner="made-up")

@@ -242,8 +242,8 @@ def test_the_number_of_devices_does_not_matter(monkeypatch: pytest.MonkeyPatch) 
     rng = np.random.default_rng(0)
     network = tuple(
         Layer(
-            rng.normal(size=(70, inputs, outputs)).astype(np.float32),  # type: ignore[arg-type]
-            rng.normal(size=(70, outputs)).astype(np.float32),  # type: ignore[arg-type]
+            rng.normal(size=(70, inputs, outputs)).astype(np.float32),
+            rng.normal(size=(70, outputs)).astype(np.float32),
         )
         for inputs, outputs in ((4, 8), (8, 2))
     )

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from quorum_rl.budget.entropy import BitStream, SeededEntropy
-from quorum_rl.release import discrete_laplace as module
-from quorum_rl.release.discrete_laplace import discrete_laplace
+from quorum_rl.release import noise as module
+from quorum_rl.release.noise import discrete_laplace
 
 FALSE_ALARM = 1e-6  # of every statistical test below; with fixed seeds they pass or fail for good
 DRAWS = 20_000

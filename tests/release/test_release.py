@@ -215,7 +215,7 @@ def _cartpole() -> Scene:
     weights = [rng.normal(0, 0.5, (70, *size)).astype(np.float32) for size in ((4, 8), (8, 2))]
     biases = [np.zeros((70, 8), np.float32), np.zeros((70, 2), np.float32)]
     biases[1][:, 0] = rng.normal(1.0, 1.0, 70)
-    network = tuple(Layer(w, b) for w, b in zip(weights, biases, strict=True))  # type: ignore[arg-type]
+    network = tuple(Layer(w, b) for w, b in zip(weights, biases, strict=True))
     population = Population(observation_size=4, action_count=2, network=network)
     params = replace(CartPole().default_params(), time_limit=9)
     experts = population.smoothed(0.1)

@@ -10,7 +10,7 @@ from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, weights
 from quorum_rl.distributed import is_first
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.learners import get_learner
-from quorum_rl.pipeline import help_fit, stages
+from quorum_rl.pipeline import help_fit, planning
 from quorum_rl.privacy import plan_release
 
 SMALL: Final = get_learner("bc", hidden_sizes=())  # what it learns is not the point: soon compiled
@@ -22,7 +22,7 @@ def fitted_together(folder: Path) -> dict[str, Any]:
     Of the first two each process was told differently, of another learner and of other experts; the
     third is stopped before its first step, and the last goes on from there.
     """
-    stages.plan_release = lru_cache(plan_release)  # type: ignore[attr-defined]  # it takes long
+    planning.plan_release = lru_cache(plan_release)  # type: ignore[attr-defined]  # it takes long
     everyone = named(crowd(), "together")
     other = SMALL if is_first() else get_learner("bc", hidden_sizes=(5,))
     said = []
@@ -43,5 +43,6 @@ def _take_part(everyone: Crowd, folder: Path, choices: dict[str, Any]) -> dict[s
         return found | {"observations released": made.released.transitions.observation}
     usual: dict[str, Any] = {"learner": SMALL, "settings": SETTINGS, "seed": 1}
     told = {"epsilon": EPSILON, "delta": DELTA} | usual | choices
+    told.pop("progress", None)  # the first one alone watches
     help_fit(everyone.log, told.pop("experts", everyone.experts), **told)
     return {}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from fits import LONG, crowd, fitted
 
-from quorum_rl.pipeline import steps
+from quorum_rl.pipeline import training_stage
 
 
 def main(folder: str) -> None:
-    steps.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
+    training_stage.SECONDS_BETWEEN_SAVES = 0.0  # type: ignore[misc]
 
     def progress(done: int, _of: int) -> None:
         print(f"taken {done}", flush=True)

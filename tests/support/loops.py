@@ -8,15 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.learners import Cql
-from quorum_rl.training.coming import PrivateData, TrainState
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.recipe import (
+    Recipe,
+    Run,
+    Schedule,
+    StepKind,
+    TrainState,
+    new_run,
+    optimiser_of,
+)
+from quorum_rl.training.sources import PrivateData
 from quorum_rl.types import Transition
 
-A, B, NO = Kind.PLAIN, Kind.PRIVATE, Kind.NOTHING
+A, B, NO = StepKind.PLAIN, StepKind.PRIVATE, StepKind.NOTHING
 MIXED = np.array([A, B, B, A, A, B, A, B, B, A, B, A], np.int8)
 CHUNK = 4
 AVERAGING = 0.8

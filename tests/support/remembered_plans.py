@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pytest
 
-from quorum_rl.pipeline import stages
+from quorum_rl.pipeline import planning
 from quorum_rl.privacy import plan_release
 
 _remembering = lru_cache(maxsize=None, typed=True)(plan_release)
@@ -18,5 +18,5 @@ def remembered_plans() -> Iterator[None]:
     Fits in processes of their own plan again, as a user's do.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stages, "plan_release", _remembering)
+        patched.setattr(planning, "plan_release", _remembering)
         yield

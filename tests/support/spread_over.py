@@ -47,8 +47,7 @@ def trained_on(
     from quorum_rl.learners import Cql
     from quorum_rl.training.contributions import Local
     from quorum_rl.training.loop import begin, train
-    from quorum_rl.training.recipe import Recipe, optimiser_of
-    from quorum_rl.training.schedule import Kind
+    from quorum_rl.training.recipe import Recipe, StepKind, optimiser_of
 
     step = replace(PRIVATE_STEP, chunk=chunk)
     if local:
@@ -56,9 +55,9 @@ def trained_on(
     learner = Cql(hidden_sizes=(5,) if local else ())
     recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"))
     runs = stacked([run_of(secret, step), run_of(secret + 1, step)])
-    schedule = np.full((5, 2) if rests else 5, Kind.PRIVATE, np.int8)
+    schedule = np.full((5, 2) if rests else 5, StepKind.PRIVATE, np.int8)
     if rests:
-        schedule[[0, 3], 1] = Kind.NOTHING
+        schedule[[0, 3], 1] = StepKind.NOTHING
     standing = begin(recipe, runs, 3, 4)
     last = train(recipe, runs, standing, schedule, private=data, plain=None, steps_at_once=3)
     leaves = jax.tree.leaves(last.params)
@@ -125,8 +124,8 @@ def fixed_experts(count: int = EXPERTS) -> Any:
     random = np.random.default_rng(0)
     network = tuple(
         Layer(
-            random.normal(size=(count, inputs, outputs)).astype(np.float32),  # type: ignore[arg-type]
-            random.normal(size=(count, outputs)).astype(np.float32),  # type: ignore[arg-type]
+            random.normal(size=(count, inputs, outputs)).astype(np.float32),
+            random.normal(size=(count, outputs)).astype(np.float32),
         )
         for inputs, outputs in ((4, 8), (8, 2))
     )
@@ -184,7 +183,7 @@ def main() -> None:
     if process:
         jax.distributed.initialize(process[1], num_processes=2, process_id=int(process[0]))
     which = jax.process_index()
-    from quorum_rl.training.spread import spread_data
+    from quorum_rl.training.sources import spread_data
 
     data = spread_data(log())
     held = [shard.data.shape[0] for shard in data.parts.transitions.reward.addressable_shards]

@@ -15,13 +15,12 @@ from standardising import STANDARDISING
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql, DenseLearner, Learner, Networks, negative_log_likelihood
-from quorum_rl.learners.networks import apply_hidden
+from quorum_rl.nets import apply_hidden
 from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradient
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind
+from quorum_rl.training.recipe import Recipe, StepKind, new_run, optimiser_of
 from quorum_rl.types import Transition
 
 KEY = jax.random.key(5)
@@ -123,7 +122,7 @@ def test_solve_is_ridge_regression_over_the_hidden_layer(
     batch = batch._replace(action=batch.action % actions)
     solve = Solve(transitions=50, ridge=ridge)
     made = jax.jit(partial(solve, imitator))(nets, {}, batch, KEY)
-    seen = apply_hidden(nets["policy"], imitator.standardised(batch.observation))
+    seen = apply_hidden(nets["policy"], imitator.standardised(batch.observation), jax.nn.relu)
     features = np.column_stack([np.asarray(seen, np.float64), np.ones(50)])
     aims = np.where(np.eye(actions)[np.asarray(batch.action)] == 1, 1.0, -1 / (actions - 1))
     # As least squares: every feature once more, pulled to zero.
@@ -235,7 +234,7 @@ def test_a_convolutional_learner_of_ones_own_learns_by_local_steps() -> None:
     )
     recipe = Recipe(learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"))
     run = new_run(noise_key=[1, 2], public_key=[3, 4], learning_rate=1.0, private=step)
-    runs, schedule = stacked([run]), np.full(15, Kind.PRIVATE, np.int8)
+    runs, schedule = stacked([run]), np.full(15, StepKind.PRIVATE, np.int8)
     begun = begin(recipe, runs, 10, 2)
     before = jax.tree.map(lambda leaf: np.array(leaf[0]), begun.params)
     last = train(recipe, runs, begun, schedule, private=data, plain=None, steps_at_once=15)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
 
-from quorum_rl.training.generator import random_words
+from quorum_rl.training.randomness import random_words
 
 
 def test_words_are_those_of_the_generator_of_jax() -> None:

@@ -20,12 +20,11 @@ from scipy import stats
 
 from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.data import ExpertData
-from quorum_rl.training.generator import random_words
 from quorum_rl.training.loop import begin, train
 from quorum_rl.training.mechanism import PrivateStep
 from quorum_rl.training.noise import rounded_noise
-from quorum_rl.training.recipe import Recipe, Run, new_run, optimiser_of
-from quorum_rl.training.schedule import Kind
+from quorum_rl.training.randomness import random_words
+from quorum_rl.training.recipe import Recipe, Run, StepKind, new_run, optimiser_of
 from quorum_rl.types import Transition
 
 Floats = npt.NDArray[np.float64]
@@ -94,7 +93,7 @@ def published(
     run = new_run(noise_key=[0, 0], public_key=[0, 0], learning_rate=1.0, private=step)
     runs: Run = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], trials, axis=0), run)
     runs = replace(runs, noise_key=jnp.asarray(noise_keys(seed, trials)))
-    begun, once = begin(recipe, runs, rows.shape[1], 2), np.full(1, Kind.PRIVATE, np.int8)
+    begun, once = begin(recipe, runs, rows.shape[1], 2), np.full(1, StepKind.PRIVATE, np.int8)
     data = data_of(rows)
     last = train(recipe, runs, begun, once, private=data, plain=None, steps_at_once=1)
     return -np.asarray(last.params, np.float64)

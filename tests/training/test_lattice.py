@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from jax_privacy.clipping import clip_pytree
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.lattice import (
+from quorum_rl.training.mechanism import (
     LEAST_BITS,
     MOST_BITS,
     MOST_PARAMETERS,

@@ -31,15 +31,22 @@ from loops import (
 )
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.coming import TrainState
 from quorum_rl.training.contributions import Local, mean_gradient
 from quorum_rl.training.data import ExpertData, plain_batch
-from quorum_rl.training.keys import keys_of, step_key
 from quorum_rl.training.loop import begin, result_of
 from quorum_rl.training.mechanism import PrivateStep, private_mean, trained_count
 from quorum_rl.training.noise import rounded_noise
-from quorum_rl.training.recipe import Optimiser, Recipe, Run, noise_scales, optimiser_of
-from quorum_rl.training.schedule import Kind, Schedule
+from quorum_rl.training.randomness import keys_of, step_key
+from quorum_rl.training.recipe import (
+    Optimiser,
+    Recipe,
+    Run,
+    Schedule,
+    StepKind,
+    TrainState,
+    noise_scales,
+    optimiser_of,
+)
 from quorum_rl.types import Transition
 
 
@@ -89,7 +96,7 @@ def by_hand(recipe: Recipe, run: Run, data: ExpertData, plain: Transition) -> di
     count = trained_count(LEARNER, params, PRIVATE_STEP.contribution)
     scales = noise_scales(stacked([run]))
     for number, kind in enumerate(MIXED.tolist(), start=1):
-        if kind == Kind.PRIVATE:
+        if kind == StepKind.PRIVATE:
             noise = rounded_noise(run.noise_key[None], scales, number, 1, count)[0, 0]
             gradient = private_mean_of(params, target, run, number, noise, data)
         else:
@@ -146,8 +153,8 @@ def test_averaging_of_one_is_the_plain_mean_of_the_parameters_after_the_step_it_
     """Where it begins at the end or beyond, that of the last parameters alone."""
     seen: list[Any] = []
 
-    def after_chunk(standing: TrainState, _: int) -> None:
-        seen.append(kept(standing).params)
+    def after_chunk(state: TrainState, _: int) -> None:
+        seen.append(kept(state).params)
 
     run = run_of(0, average_from=float(average_from))
     recipe = recipe_of(averaging=1.0)
@@ -172,8 +179,8 @@ def test_the_private_steps_that_are_taken_are_exactly_those_of_the_schedule(
     schedule = np.append(MIXED, [B, B]).astype(np.int8)  # the last chunk is not full
     after = trained(recipe_of(), [run_of(0)], schedule, data, plain)
     plain_moments, private_moments = after.optimisers
-    assert plain_moments.count.tolist() == [(schedule == Kind.PLAIN).sum()]
-    assert private_moments.count.tolist() == [(schedule == Kind.PRIVATE).sum()]
+    assert plain_moments.count.tolist() == [(schedule == StepKind.PLAIN).sum()]
+    assert private_moments.count.tolist() == [(schedule == StepKind.PRIVATE).sum()]
     assert after.step.tolist() == [14]
 
 
@@ -216,7 +223,7 @@ def test_runs_of_one_program_are_what_each_would_be_alone(
 
 @pytest.mark.parametrize("kind", [A, B], ids=["released", "private"])
 def test_a_run_that_sits_out_a_kind_of_step_reads_nothing_of_its_data(
-    kind: Kind, various: list[Run], data: ExpertData, plain: Transition
+    kind: StepKind, various: list[Run], data: ExpertData, plain: Transition
 ) -> None:
     """Though others read it in the same program. A run that sits out nothing would notice."""
 
@@ -265,9 +272,9 @@ def test_a_resumed_run_ends_in_the_same_bits_however_often_it_is_resumed(
     """Also where the first of the runs has nothing left to do: the others repeat no step."""
     saved: list[TrainState] = []
 
-    def after_chunk(standing: TrainState, done: int) -> None:
+    def after_chunk(state: TrainState, done: int) -> None:
         if done == stop:
-            saved.append(kept(standing))
+            saved.append(kept(state))
 
     runs = various if schedule.ndim == 2 else various[:1]
     whole = trained(recipe_of(), runs, schedule, data, plain, after_chunk=after_chunk)
@@ -317,7 +324,7 @@ def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(
     nobody = replace(PRIVATE_STEP, sampling_rate=2**-32, expected_batch=1.0)
     recipe = recipe_of(optimiser="sgd")
 
-    def moves(run: Run, schedule: list[Kind]) -> list[npt.NDArray[np.float32]]:
+    def moves(run: Run, schedule: list[StepKind]) -> list[npt.NDArray[np.float32]]:
         """How far the steps after the second moved one layer."""
         kinds = np.array(schedule, np.int8)
         ends = [trained(recipe, [run], kinds[:count], data, plain) for count in (2, 3, 4)]

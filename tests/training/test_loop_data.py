@@ -15,8 +15,7 @@ from quorum_rl.training.contributions import Gradient
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
 from quorum_rl.training.mechanism import PrivateStep
-from quorum_rl.training.recipe import Recipe, new_run
-from quorum_rl.training.schedule import shuffled_schedule
+from quorum_rl.training.recipe import Recipe, new_run, shuffled_schedule
 from quorum_rl.types import Transition
 
 ONLY_PLAIN, ONLY_PRIVATE = np.full(8, A, np.int8), np.full(8, B, np.int8)
@@ -123,7 +122,7 @@ def test_the_end_of_a_prefix_bootstraps_and_the_end_of_an_episode_does_not(
 @pytest.mark.parametrize(
     ("choices", "says"),
     [
-        ({"batch_size": 0}, "the batch size is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"averaging": 1.1}, r"averaging is 1.1: give a decay from 0 to 1"),
         ({"averaging": -0.1}, "averaging is -0.1"),
         ({"optimiser": "rmsprop"}, "choose one of adam, momentum, sgd"),
@@ -136,7 +135,7 @@ def test_a_recipe_that_cannot_be_cooked_is_refused(choices: dict[str, Any], says
 
 @pytest.mark.parametrize("rates", [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0)])
 def test_a_learning_rate_that_is_none_is_refused(rates: tuple[float, float]) -> None:
-    with pytest.raises(QuorumError, match="the learning rate is"):
+    with pytest.raises(QuorumError, match="learning_rate is"):
         run_of(0, learning_rate=rates[0], private_learning_rate=rates[1])
 
 
@@ -196,7 +195,7 @@ def test_selective_private_and_non_private_training_are_one_program_and_all_lear
         ]
     )
     schedule = np.stack([kinds for kinds, _ in schedules.values()], axis=1)
-    standing = train(
+    state = train(
         recipe,
         runs,
         begin(recipe, runs, 3, 3),
@@ -205,7 +204,7 @@ def test_selective_private_and_non_private_training_are_one_program_and_all_lear
         plain=plain,
         steps_at_once=STEPS,
     )
-    params = result_of(recipe, standing)
+    params = result_of(recipe, state)
     for number, name in enumerate(schedules):
         own = jax.tree.map(lambda leaf, at=number: leaf[at], params)
         assert recipe.learner.act(own, jnp.eye(3)).tolist() == [0, 1, 2], name

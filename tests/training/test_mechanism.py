@@ -27,7 +27,6 @@ from quorum_rl.training.contributions import (
     mean_gradient,
 )
 from quorum_rl.training.data import ExpertData, transitions_of
-from quorum_rl.training.keys import StepKeys, keys_of, step_key
 from quorum_rl.training.mechanism import (
     PrivateStep,
     StepNumbers,
@@ -40,6 +39,7 @@ from quorum_rl.training.mechanism import (
     who_is_drawn,
 )
 from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.randomness import StepKeys, keys_of, step_key
 from quorum_rl.types import Transition
 
 Sampler: TypeAlias = Callable[[jax.Array, int, jax.Array], jax.Array]
@@ -257,7 +257,7 @@ def test_so_it_does_as_users_compile(
 
 TWO_SIZES = (
     (
-        "total: list[Array] = jax.lax.while_loop(somebody_is_left, add, state)[1]",
+        "total: list[Array] = jax.lax.while_loop(some_are_left, add, state)[1]",
         """for size, left_over in ((shape.size, shape.size // 2), (8, 0)):
         state = jax.lax.while_loop(
             lambda at: drawn_count - at[0] > left_over, lambda at: add(at, size), state
@@ -493,7 +493,7 @@ def test_a_step_says_what_it_is() -> None:
     ],
 )
 def test_a_number_out_of_its_range_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(QuorumError, match=f"the {name.replace('_', ' ')} is {value}: give"):
+    with pytest.raises(QuorumError, match=f"{name} is {value}: give"):
         PrivateStep(**{**vars(STEP), name: value})
 
 

@@ -16,10 +16,9 @@ from jax.scipy.special import ndtri
 from scipy import stats
 
 from quorum_rl.training import noise
-from quorum_rl.training.generator import random_words
-from quorum_rl.training.keys import keys_of, step_key
-from quorum_rl.training.lattice import NOISE_BITS
+from quorum_rl.training.mechanism import NOISE_BITS
 from quorum_rl.training.noise import ABSOLUTE, RELATIVE, cell_of, rounded_noise
+from quorum_rl.training.randomness import keys_of, random_words, step_key
 
 Draw: TypeAlias = Callable[[Any, Any, int, int, int], Any]
 Integers: TypeAlias = npt.NDArray[np.int64]

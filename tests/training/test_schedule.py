@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from scipy.stats import chisquare
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.training.schedule import Kind, shuffled_schedule, steps_at_share
+from quorum_rl.training.recipe import StepKind, shuffled_schedule, steps_at_share
 
 
 @given(private=st.integers(0, 300), plain=st.integers(0, 300), seed=st.integers(0, 2**32 - 1))
@@ -16,8 +16,8 @@ def test_there_are_exactly_as_many_steps_of_each_kind_as_were_asked_for(
     if private + plain == 0:
         return
     schedule = shuffled_schedule(private, plain, seed)
-    assert (schedule == Kind.PRIVATE).sum() == private
-    assert (schedule == Kind.PLAIN).sum() == plain
+    assert (schedule == StepKind.PRIVATE).sum() == private
+    assert (schedule == StepKind.PLAIN).sum() == plain
     assert len(schedule) == private + plain
 
 
@@ -51,5 +51,5 @@ def test_private_steps_are_the_given_share_of_all(private: int, share: float) ->
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.01, float("nan")])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(QuorumError, match="the private share is"):
+    with pytest.raises(QuorumError, match="private_share is"):
         steps_at_share(10, share)

@@ -24,7 +24,7 @@ from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.pipeline import FitPlan, Progress, Steps, fresh, train_runs
-from quorum_rl.training import ExpertData, Kind, Recipe, Run, TrainState, result_of
+from quorum_rl.training import ExpertData, Recipe, Run, StepKind, TrainState, result_of
 from quorum_rl.types import Transition
 
 MOMENTUM: Final = 0.9  # of our adam and momentum
@@ -116,7 +116,7 @@ def watched(
     def after_step(standing: TrainState, done: int) -> None:
         nonlocal before, sums
         now = _seen(recipe, standing)
-        private_now = schedule[done - 1] == Kind.PRIVATE  # of all runs, or one for each
+        private_now = schedule[done - 1] == StepKind.PRIVATE  # of all runs, or one for each
         if private_now.any():
             rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
             how, step = (recipe, looking.many, looking.apart), (before, now, rates)

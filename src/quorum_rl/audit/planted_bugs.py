@@ -31,7 +31,7 @@ from quorum_rl.training import (
 )
 
 _RELEASE: Final = import_module("quorum_rl.release.run")  # the room has a function of that name
-_COMING: Final = import_module("quorum_rl.training.coming")
+_CHUNKS: Final = import_module("quorum_rl.training.chunks")
 _LOOP: Final = import_module("quorum_rl.training.loop")
 _MECHANISM: Final = import_module("quorum_rl.training.mechanism")
 _NUMBERS: Final[Any] = PrivateStep.numbers
@@ -160,7 +160,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "noise-reused": Bug(
         "every private step adds the noise of the first",
-        (Patch(_COMING, "rounded_noise", _the_first_noise),),
+        (Patch(_CHUNKS, "rounded_noise", _the_first_noise),),
     ),
     "clipping-off": Bug(
         "contributions are not clipped",
@@ -179,7 +179,7 @@ BUGS: Final[dict[str, Bug]] = {
     "lattice-off": Bug(
         "contributions are not rounded, and the noise is Gaussian in float32",
         (
-            Patch(_COMING, "rounded_noise", _float_noise),
+            Patch(_CHUNKS, "rounded_noise", _float_noise),
             Patch(_LOOP, "private_mean", _sum_of_floats),
         ),
         compiled=True,

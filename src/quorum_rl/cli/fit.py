@@ -19,7 +19,7 @@ from quorum_rl.pipeline import FitSettings
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
     from quorum_rl.logs import Demonstrations
-    from quorum_rl.pipeline import FitOptions, Fitted
+    from quorum_rl.pipeline import Fitted
 
 SETTINGS_IN_WORDS: Final = {
     "method": "Noisy sums of what experts learn by themselves; of last layers; of gradients; a "
@@ -133,27 +133,26 @@ class _Training(LearnerFlags, ABC):
         return type(self).__name__.lower()
 
     @abstractmethod
-    def _fitted(self, options: "FitOptions") -> "Fitted":
+    def _fitted(self, options: dict[str, Any]) -> "Fitted":
         """Do what the command is for."""
 
     @abstractmethod
-    def _help(self, options: "FitOptions") -> None:
+    def _help(self, options: dict[str, Any]) -> None:
         """Do this process's share of it, where this is not the first."""
 
-    def _options(self, settings: FitSettings) -> "FitOptions":
+    def _options(self, settings: FitSettings) -> dict[str, Any]:
         """What is the same in all processes."""
         return {
             "minimum_experts": self.minimum_experts,
             "learner": self.learner,
             "learner_settings": self.learner_settings(),
             "settings": settings,
-            "accepted": self.accept,
             "seed": self.seed,
             "diagnostics_not_private": self.diagnostics_not_private,
         }
 
     @contextmanager
-    def _told(self, settings: FitSettings) -> Iterator["FitOptions"]:
+    def _told(self, settings: FitSettings) -> Iterator[dict[str, Any]]:
         """The run's options, with a bar for its steps while the block lasts."""
         shown = console(stderr=self.json)
         with stoppable(shown) as asked, timed_bar(shown, "steps") as update:
@@ -164,6 +163,7 @@ class _Training(LearnerFlags, ABC):
 
             yield {
                 **self._options(settings),
+                "accepted": self.accept,
                 "folder": self.folder,
                 "report": shown.print,
                 "progress": progress,
@@ -216,7 +216,7 @@ class Fit(_Training):
     experts_output: Output = "probabilities"
     """What ONNX experts answer."""
 
-    def _fitted(self, options: "FitOptions") -> "Fitted":
+    def _fitted(self, options: dict[str, Any]) -> "Fitted":
         from quorum_rl.budget import Budget
         from quorum_rl.pipeline import fit
 
@@ -228,7 +228,7 @@ class Fit(_Training):
             **options,
         )
 
-    def _help(self, options: "FitOptions") -> None:
+    def _help(self, options: dict[str, Any]) -> None:
         from quorum_rl.pipeline import help_fit
 
         help_fit(*self._given(), epsilon=self.epsilon, delta=self.delta, **options)
@@ -259,7 +259,7 @@ class Train(_Training):
     """What 'quorum release' wrote; the ledger must hold that release. Without it every step has
     noise."""
 
-    def _fitted(self, options: "FitOptions") -> "Fitted":
+    def _fitted(self, options: dict[str, Any]) -> "Fitted":
         from quorum_rl.budget import Budget
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.pipeline import fit, fit_after_release
@@ -270,6 +270,7 @@ class Train(_Training):
             return fit(log, None, epsilon=self.epsilon, delta=self.delta, budget=budget, **options)
         if budget is None:
             raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
+        del options["diagnostics_not_private"]  # what is released is learned from, whatever it says
         return fit_after_release(
             log,
             self.released,
@@ -279,7 +280,7 @@ class Train(_Training):
             **options,
         )
 
-    def _help(self, options: "FitOptions") -> None:
+    def _help(self, options: dict[str, Any]) -> None:
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.pipeline import help_fit
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation.returns import Array, returns_of
-from quorum_rl.learners import Decision, Layer, outputs_of
+from quorum_rl.learners import Decision, outputs_of
+from quorum_rl.nets import Layer
 from quorum_rl.policy import Policy
 
 
@@ -44,7 +45,7 @@ def policy_returns(
         )
     acting: Any = _Acting(Decision(policy.highest, policy.among_likely, policy.threshold))
     params = {
-        name: tuple(Layer(one.weight[None], one.bias[None]) for one in network)  # type: ignore[arg-type]
+        name: tuple(Layer(layer.weight[None], layer.bias[None]) for layer in network)
         for name, network in policy.networks.items()
     }
     returns: npt.NDArray[np.float32] = returns_of(acting, params, world, None, key, episodes)[0]

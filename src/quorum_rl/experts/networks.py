@@ -1,23 +1,14 @@
-"""Plain multi-layer perceptrons, as data: a tuple of layers, each a weight and a bias.
-
-Nothing here knows of populations. Stack the layers of many agents along a first axis and `vmap`.
-"""
+"""The networks of experts: how they start, their precision, and what they answer."""
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 
+from quorum_rl.nets import Layer as Layer, Network as Network, apply
+
 Array: TypeAlias = jax.Array
-
-
-class Layer(NamedTuple):
-    weight: Array  # (inputs, outputs)
-    bias: Array  # (outputs,)
-
-
-Network: TypeAlias = tuple[Layer, ...]
 
 
 def new_network(key: Array, sizes: tuple[int, ...], last_gain: float) -> Network:
@@ -47,11 +38,9 @@ def apply_network(network: Network, inputs: Array) -> Array:
 
     Shapes: `(…, inputs) -> (…, outputs)`.
     """
-    hidden = inputs.astype(network[0].weight.dtype)
-    for layer in network[:-1]:
-        hidden = jnp.tanh(hidden @ layer.weight + layer.bias)
-    last = network[-1]
-    return (hidden @ last.weight + last.bias).astype(jnp.float32)
+    exact = inputs.astype(network[0].weight.dtype)
+    outputs: Array = apply(network, exact, jnp.tanh).astype(jnp.float32)
+    return outputs
 
 
 def folded(network: Network, mean: Array, deviation: Array) -> Network:

@@ -8,26 +8,21 @@ if TYPE_CHECKING:
     from quorum_rl.learners.bc import Bc as Bc
     from quorum_rl.learners.bcq import Bcq as Bcq
     from quorum_rl.learners.cql import Cql as Cql
-    from quorum_rl.learners.decision import Decision as Decision
     from quorum_rl.learners.double_dqn import DoubleDqn as DoubleDqn
     from quorum_rl.learners.learner import (
+        Decision as Decision,
         DenseLearner as DenseLearner,
         Learner as Learner,
         Networks as Networks,
         Outputs as Outputs,
+        apply_network as apply_network,
         outputs_of as outputs_of,
-        require as require,
     )
     from quorum_rl.learners.losses import (
         bootstrapped_return as bootstrapped_return,
         huber as huber,
         negative_log_likelihood as negative_log_likelihood,
         of_action as of_action,
-    )
-    from quorum_rl.learners.networks import (
-        Layer as Layer,
-        apply_hidden as apply_hidden,
-        apply_network as apply_network,
     )
     from quorum_rl.learners.registry import (
         get_learner as get_learner,
@@ -43,11 +38,9 @@ else:
             "bc": "Bc",
             "bcq": "Bcq",
             "cql": "Cql",
-            "decision": "Decision",
             "double_dqn": "DoubleDqn",
-            "learner": "DenseLearner Learner Networks Outputs outputs_of require",
+            "learner": "Decision DenseLearner Learner Networks Outputs apply_network outputs_of",
             "losses": "bootstrapped_return huber negative_log_likelihood of_action",
-            "networks": "Layer apply_hidden apply_network",
             "registry": (
                 "get_learner hyper_parameters learner_from_json learner_names learner_to_json"
             ),

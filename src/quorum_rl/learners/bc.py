@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.learner import DenseLearner, Outputs
+from quorum_rl.learners.learner import Array, Decision, DenseLearner, Outputs
 from quorum_rl.learners.losses import negative_log_likelihood
-from quorum_rl.learners.networks import Array
 from quorum_rl.types import Transition
 
 

@@ -13,12 +13,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
+from quorum_rl.errors import Rule, require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.double_dqn import DoubleDqn
-from quorum_rl.learners.learner import Outputs, require
+from quorum_rl.learners.double_dqn import NOT_NEGATIVE, DoubleDqn
+from quorum_rl.learners.learner import Array, Decision, Outputs
 from quorum_rl.learners.losses import negative_log_likelihood
-from quorum_rl.learners.networks import Array
 from quorum_rl.types import Transition
 
 
@@ -33,8 +32,8 @@ class Bcq(DoubleDqn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("threshold", self.threshold, 0 <= self.threshold < 1, "at least 0, below 1")
-        require("logit_penalty", self.logit_penalty, self.logit_penalty >= 0, "0 or more")
+        require("threshold", self.threshold, Rule("at least 0, below 1", lambda tau: 0 <= tau < 1))
+        require("logit_penalty", self.logit_penalty, NOT_NEGATIVE)
 
     def output_sizes(self, action_count: int) -> Mapping[str, int]:
         return {"action_values": action_count, "imitation": action_count}

@@ -6,11 +6,11 @@ loss = Huber(Q(s, a) − y) + α (log Σ_b exp Q(s, b) − Q(s, a)),    y as in 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from quorum_rl.errors import require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.double_dqn import DoubleDqn
-from quorum_rl.learners.learner import Outputs, require
+from quorum_rl.learners.double_dqn import NOT_NEGATIVE, DoubleDqn
+from quorum_rl.learners.learner import Array, Outputs
 from quorum_rl.learners.losses import negative_log_likelihood
-from quorum_rl.learners.networks import Array
 from quorum_rl.types import Transition
 
 
@@ -24,7 +24,7 @@ class Cql(DoubleDqn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("alpha", self.alpha, self.alpha >= 0, "0 or more")
+        require("alpha", self.alpha, NOT_NEGATIVE)
 
     def loss_from_outputs(self, outputs: Outputs, goal: Array, transition: Transition) -> Array:
         # With values for logits, the penalty is the likelihood of the logged action.

@@ -3,17 +3,24 @@
 loss = Huber(Q(s, a) − y),    y = c r + γ Q̄(s', argmax Q(s', ·)),    Q̄ the slow copy.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from quorum_rl.errors import POSITIVE, Rule, require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.learner import DenseLearner, Networks, Outputs, require
+from quorum_rl.learners.learner import (
+    Array,
+    Decision,
+    DenseLearner,
+    Networks,
+    Outputs,
+    apply_network,
+)
 from quorum_rl.learners.losses import bootstrapped_return, huber, of_action
-from quorum_rl.learners.networks import Array, apply_network
 from quorum_rl.types import Transition
+
+NOT_NEGATIVE: Final = Rule("0 or more", lambda value: value >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +35,8 @@ class DoubleDqn(DenseLearner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("huber_threshold", self.huber_threshold, self.huber_threshold > 0, "more than 0")
-        scale = self.reward_scale
-        require("reward_scale", scale, 0 < scale < math.inf, "a number above 0, and finite")
+        require("huber_threshold", self.huber_threshold, POSITIVE)
+        require("reward_scale", self.reward_scale, POSITIVE)
 
     def output_sizes(self, action_count: int) -> Mapping[str, int]:
         return {"action_values": action_count}

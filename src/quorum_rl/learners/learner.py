@@ -1,28 +1,73 @@
 """What a learner is: `Learner`, the protocol, and `DenseLearner`, what ours and most others are."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, final, runtime_checkable
+from itertools import pairwise
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    final,
+    runtime_checkable,
+)
 
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import SHARE, QuorumError, Rule, at_least, require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.decision import Decision
-from quorum_rl.learners.networks import (
-    Array,
-    Network,
-    apply_network,
-    new_network,
-)
+from quorum_rl.nets import Layer, Network, apply
 from quorum_rl.types import Transition
 
+Array: TypeAlias = jax.Array
 Networks: TypeAlias = dict[str, Network]  # by what they answer
 Outputs: TypeAlias = dict[str, Array]  # of each network, for one observation or many
 
 LARGEST: Final = 1e30  # of what standardises: float32 holds its inverse too
+SIZES: Final = Rule(  # a tuple, because compiled functions are looked up by their learner's hash
+    "a tuple of numbers above 0",
+    lambda sizes: isinstance(sizes, tuple) and all(size >= 1 for size in sizes),
+)
+DISCOUNT: Final = Rule("a number from 0 to 1", lambda value: 0 <= value <= 1)
+CENTRE: Final = Rule(
+    f"a tuple of numbers up to ±{LARGEST:g}",
+    lambda centre: isinstance(centre, tuple) and all(abs(number) <= LARGEST for number in centre),
+)
+SCALE: Final = Rule(
+    f"a tuple of numbers from {1 / LARGEST:g} to {LARGEST:g}",
+    lambda scale: (
+        isinstance(scale, tuple) and all(1 / LARGEST <= number <= LARGEST for number in scale)
+    ),
+)
+
+
+class Decision(NamedTuple):
+    """How a learner decides, as data, so that NumPy and ONNX can decide alike.
+
+    The action is the one for which the network `highest` has the highest output; of several, the
+    first. With `among_likely` only actions count that the softmax G of that network's outputs
+    makes likely: G(b|s) / max G(·|s) > `threshold`.
+    """
+
+    highest: str
+    among_likely: str | None = None
+    threshold: float = 0.0
+
+    def scores(self, outputs: Outputs) -> Array:
+        """A number for each action, −∞ for those that do not count.
+
+        Shapes: `(…, outputs) -> (…, action_count)`.
+        """
+        if self.among_likely is None:
+            return outputs[self.highest]
+        logits = outputs[self.among_likely]
+        likely = jnp.exp(logits - logits.max(axis=-1, keepdims=True)) > self.threshold
+        return jnp.where(likely, outputs[self.highest], -jnp.inf)
 
 
 @runtime_checkable
@@ -76,23 +121,17 @@ class DenseLearner(ABC):
     target_names: ClassVar[tuple[str, ...]] = ()  # networks that have a slow copy
 
     def __post_init__(self) -> None:
-        # A tuple, because compiled functions are looked up by their learner's hash.
-        sizes_fit = isinstance(self.hidden_sizes, tuple) and all(n >= 1 for n in self.hidden_sizes)
-        require("hidden_sizes", self.hidden_sizes, sizes_fit, "a tuple of numbers above 0")
-        require("discount", self.discount, 0 <= self.discount <= 1, "a number from 0 to 1")
-        require("target_interval", self.target_interval, self.target_interval >= 1, "at least 1")
-        require("target_rate", self.target_rate, 0 < self.target_rate <= 1, "above 0, at most 1")
-        self._check_standardising()
-
-    def _check_standardising(self) -> None:
+        require("hidden_sizes", self.hidden_sizes, SIZES)
+        require("discount", self.discount, DISCOUNT)
+        require("target_interval", self.target_interval, at_least(1))
+        require("target_rate", self.target_rate, SHARE)
         centre, scale = self.observation_centre, self.observation_scale
-        fits = isinstance(centre, tuple) and all(abs(one) <= LARGEST for one in centre)
-        require("observation_centre", centre, fits, f"a tuple of numbers up to ±{LARGEST:g}")
-        fits = isinstance(scale, tuple) and all(1 / LARGEST <= one <= LARGEST for one in scale)
-        range_ = f"a tuple of numbers from {1 / LARGEST:g} to {LARGEST:g}"
-        require("observation_scale", scale, fits, range_)
-        same = len(scale) == len(centre)
-        require("observation_scale", scale, same, f"as many numbers as for the centre, {centre}")
+        require("observation_centre", centre, CENTRE)
+        require("observation_scale", scale, SCALE)
+        if len(scale) != len(centre):
+            raise QuorumError(
+                f"observation_scale is {scale}: give as many numbers as for the centre, {centre}."
+            )
 
     @final
     def check_observation_size(self, size: int) -> None:
@@ -101,8 +140,8 @@ class DenseLearner(ABC):
         Raises:
             QuorumError: naming how many numbers it takes.
         """
-        centre = self.observation_centre
-        require("observation_centre", centre, len(centre) in (0, size), f"{size} numbers, or none")
+        fits = Rule(f"{size} numbers, or none", lambda centre: len(centre) in (0, size))
+        require("observation_centre", self.observation_centre, fits)
 
     @abstractmethod
     def output_sizes(self, action_count: int) -> Mapping[str, int]:
@@ -200,11 +239,31 @@ def outputs_of(networks: Networks, observations: Array) -> Outputs:
     return {name: apply_network(network, observations) for name, network in networks.items()}
 
 
-def require(name: str, value: object, holds: bool, range_: str) -> None:
-    """Refuse a hyper-parameter outside its range.
+def apply_network(network: Network, observations: Array) -> Array:
+    """What one network says of standardised observations.
 
-    Raises:
-        QuorumError: if the condition does not hold.
+    Shapes: `(…, inputs) -> (…, outputs)`.
     """
-    if not holds:
-        raise QuorumError(f"{name} is {value}: give {range_}.")
+    outputs: Array = apply(network, observations, jax.nn.relu)
+    return outputs
+
+
+def new_network(key: Array, sizes: tuple[int, ...]) -> Network:
+    """Random layers from `sizes[0]` inputs to `sizes[-1]` outputs.
+
+    Weights and biases are uniform in ±1/√inputs, as in the code the published results of CQL and
+    BCQ come from (PyTorch's default for a linear layer).
+    """
+
+    def uniform(key: Array, shape: tuple[int, ...], inputs: int) -> Array:
+        bound = 1 / math.sqrt(inputs)
+        return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+    keys = jax.random.split(key, (len(sizes) - 1, 2))
+    return tuple(
+        Layer(
+            uniform(weight_key, (inputs, outputs), inputs),
+            uniform(bias_key, (outputs,), inputs),
+        )
+        for (weight_key, bias_key), (inputs, outputs) in zip(keys, pairwise(sizes), strict=True)
+    )

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.learners.networks import Array
+from quorum_rl.learners.learner import Array
 from quorum_rl.types import Transition
 
 

@@ -18,7 +18,7 @@ def learner_to_json(learner: Any) -> dict[str, Any]:
     """A learner as data: its name and its fields. One's own has the name of its class."""
     name = getattr(learner, "name", type(learner).__name__)
     known = fields(learner) if is_dataclass(learner) else ()
-    return {"name": name, **{one.name: getattr(learner, one.name) for one in known}}
+    return {"name": name, **{field.name: getattr(learner, field.name) for field in known}}
 
 
 def learner_from_json(facts: Mapping[str, Any]) -> DenseLearner:
@@ -46,7 +46,7 @@ def hyper_parameters(name: str) -> tuple[str, ...]:
     """
     if name not in LEARNERS:
         raise unknown_name("learner", name, LEARNERS)
-    return tuple(one.name for one in fields(LEARNERS[name]))
+    return tuple(field.name for field in fields(LEARNERS[name]))
 
 
 def get_learner(name: str, /, **given: Any) -> DenseLearner:
@@ -56,7 +56,7 @@ def get_learner(name: str, /, **given: Any) -> DenseLearner:
         QuorumError: if there is no such learner or hyper-parameter, or one is out of its range.
     """
     known = hyper_parameters(name)
-    for one in given:
-        if one not in known:
-            raise unknown_name(f"hyper-parameter of {name}", one, known)
+    for parameter in given:
+        if parameter not in known:
+            raise unknown_name(f"hyper-parameter of {name}", parameter, known)
     return LEARNERS[name](**given)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.pipeline.charging import charge_training as charge_training
     from quorum_rl.pipeline.comparison import (
         Comparison as Comparison,
         Method as Method,
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
         compare as compare,
         compared as compared,
     )
+    from quorum_rl.pipeline.context import ReportLine as ReportLine, check_noisy as check_noisy
     from quorum_rl.pipeline.distributed import help_fit as help_fit
     from quorum_rl.pipeline.driver import (
         Keys as Keys,
@@ -27,22 +27,19 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.export import policy_of as policy_of
     from quorum_rl.pipeline.folder import RunFolder as RunFolder
-    from quorum_rl.pipeline.learner_choice import learner_for as learner_for
-    from quorum_rl.pipeline.options import (
-        FitOptions as FitOptions,
-        ReportLine as ReportLine,
-        check_noisy as check_noisy,
+    from quorum_rl.pipeline.learner_rule import (
+        chosen_learner as chosen_learner,
+        learner_for as learner_for,
     )
-    from quorum_rl.pipeline.plan import FitPlan as FitPlan, plan_fit as plan_fit
+    from quorum_rl.pipeline.plan import Cost as Cost, FitPlan as FitPlan, in_words as in_words
+    from quorum_rl.pipeline.planning import plan_fit as plan_fit, private_step as private_step
     from quorum_rl.pipeline.results import Result as Result
-    from quorum_rl.pipeline.rule import chosen_learner as chosen_learner
     from quorum_rl.pipeline.run import (
         Fitted as Fitted,
         fit as fit,
         fit_after_release as fit_after_release,
     )
     from quorum_rl.pipeline.settings import FitSettings as FitSettings
-    from quorum_rl.pipeline.stages import Cost as Cost, private_step as private_step
     from quorum_rl.pipeline.study import (
         Progress as Progress,
         Study as Study,
@@ -50,26 +47,24 @@ if TYPE_CHECKING:
         togetherness as togetherness,
         with_room as with_room,
     )
-    from quorum_rl.pipeline.words import in_words as in_words
+    from quorum_rl.pipeline.training_stage import charge_training as charge_training
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "charging": "charge_training",
             "comparison": "Comparison Method Outcome compare compared",
+            "context": "ReportLine check_noisy",
             "distributed": "help_fit",
             "driver": "Keys Steps fresh runs_of steps_of train_runs",
             "export": "policy_of",
             "folder": "RunFolder",
-            "learner_choice": "learner_for",
-            "options": "FitOptions ReportLine check_noisy",
-            "plan": "FitPlan plan_fit",
+            "learner_rule": "chosen_learner learner_for",
+            "plan": "Cost FitPlan in_words",
+            "planning": "plan_fit private_step",
             "results": "Result",
-            "rule": "chosen_learner",
             "run": "Fitted fit fit_after_release",
             "settings": "FitSettings",
-            "stages": "Cost private_step",
             "study": "Progress Study research_ledger togetherness with_room",
-            "words": "in_words",
+            "training_stage": "charge_training",
         },
     )

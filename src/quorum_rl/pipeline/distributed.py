@@ -8,38 +8,27 @@ the key.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from quorum_rl.distributed import Named, all_say, from_the_first, is_first, is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, Episodes
+from quorum_rl.pipeline.context import planned, said_by_all
 from quorum_rl.pipeline.driver import Keys, Steps, fresh, runs_of, train_runs
-from quorum_rl.pipeline.options import FitOptions, planned, said_by_all
 from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.release import count_as_told
 from quorum_rl.training import spread_data
 from quorum_rl.types import Transition
 
 NO_KEY = np.zeros((1, 2), np.uint32)  # in the place of the first one's, which comes later
-
-
-def check_first(does: str, otherwise: str) -> None:
-    """Refuse what the first process alone may do.
-
-    Raises:
-        QuorumError: in any other process.
-    """
-    if not is_first():
-        raise QuorumError(
-            f"only the first process {does}, because noise of its own in each would be as many "
-            f"runs: call {otherwise} in the others."
-        )
 
 
 @contextmanager
@@ -49,8 +38,14 @@ def helped(run: Callable[[], dict[str, Any]]) -> Iterator[None]:
     `run` gives what all of them say of the run (`said_by_all`); nobody else asks for it.
 
     Raises:
-        QuorumError: before anything is charged, if they were told of another run.
+        QuorumError: before anything is charged, if they were told of another run, or if this is
+            not the first process.
     """
+    if not is_first():
+        raise QuorumError(
+            "only the first process fits, because noise of its own in each would be as many runs: "
+            "call help_fit in the others."
+        )
     if is_single_process():
         yield
         return
@@ -78,21 +73,36 @@ def help_fit(
     *,
     epsilon: float,
     delta: float,
-    **options: Unpack[FitOptions],
+    minimum_experts: int | None = None,
+    learner: str | Learner = "auto",
+    learner_settings: Mapping[str, Any] | None = None,
+    settings: FitSettings | None = None,
+    seed: int | None = None,
+    diagnostics_not_private: bool = False,
 ) -> None:
     """Do this process's share of a fit of the first one, until that ends.
 
-    Call it in every other process, with what the first gives to `fit`. It writes nothing, charges
-    nothing and draws no noise: it counts its share of the experts, and trains on its share of the
-    data as the first one says.
+    Call it in every other process, with what the first gives to `fit` of these. It writes nothing,
+    charges nothing and draws no noise: it counts its share of the experts, and trains on its share
+    of the data as the first one says.
 
     Raises:
         QuorumError: if this is the first process, or it was told otherwise.
     """
     if is_first():
         raise QuorumError("the first process fits, so it cannot help: call fit there.")
-    plan, demonstrations, experts = planned(demonstrations, experts, epsilon, delta, options)
-    _check_same(said_by_all(plan, demonstrations, experts, options.get("seed")))
+    plan, demonstrations, experts = planned(
+        demonstrations,
+        experts,
+        epsilon=epsilon,
+        delta=delta,
+        minimum_experts=minimum_experts,
+        learner=learner,
+        learner_settings=learner_settings,
+        settings=settings,
+        diagnostics_not_private=diagnostics_not_private,
+    )
+    _check_same(said_by_all(plan, demonstrations, experts, seed))
     while told := from_the_first():
         if "schedule" in told:
             with suppress(QuorumError):  # training diverged: the first one says so

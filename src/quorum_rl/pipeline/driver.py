@@ -16,12 +16,13 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.training import (
     STEPS_AT_ONCE,
-    Kind,
     PrivateData,
     Run,
     Schedule,
+    StepKind,
     TrainState,
     begin,
+    new_run,
     shuffled_schedule,
     train,
 )
@@ -71,7 +72,7 @@ def steps_of(
     if plan.settings.method == "non-private":
         schedule = shuffled_schedule(0, plan.plain_steps, order)
         return Steps(schedule, everything, whole, [len(schedule)] * runs)
-    some = np.array([one.offsets[-1] > 0 for one in released], bool)
+    some = np.array([release.offsets[-1] > 0 for release in released], bool)
     if plan.private is None and not (len(some) and some.all()):
         raise QuorumError(
             "nothing was released and no private steps were planned, so there is nothing to "
@@ -85,9 +86,11 @@ def steps_of(
     if some.all():
         return Steps(both, plain, parts, [len(both)] * runs)
     alone = shuffled_schedule(plan.private_steps, 0, order)
-    filled = np.append(alone, np.full(len(both) - len(alone), Kind.NOTHING, np.int8))
+    filled = np.append(alone, np.full(len(both) - len(alone), StepKind.NOTHING, np.int8))
     schedule = np.where(some, both[:, None], filled[:, None])
-    return Steps(schedule, plain, parts, [len(both if one else alone) for one in some])
+    return Steps(
+        schedule, plain, parts, [len(both if has_released else alone) for has_released in some]
+    )
 
 
 def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
@@ -97,10 +100,19 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
     """
     each = list(plans) if len(plans) > 1 else [*plans] * len(keys.noise)
     distinct = {id(plan): plan for plan in each}  # few, of thousands of runs
-    places = {one: place for place, one in enumerate(distinct)}
+    places = {identity: place for place, identity in enumerate(distinct)}
     which = np.array([places[id(plan)] for plan in each])
     no_key = np.zeros(2, np.uint32)
-    made = [plan.new_run(no_key, no_key, 1) for plan in distinct.values()]
+    made = [
+        new_run(
+            noise_key=no_key,
+            public_key=no_key,
+            learning_rate=plan.settings.learning_rate,
+            private_learning_rate=plan.private_learning_rate,
+            private=plan.private,
+        )
+        for plan in distinct.values()
+    ]
     stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *made)
     ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
     begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]
@@ -124,16 +136,16 @@ def train_runs(
     plan: FitPlan,
     runs: Run,
     steps: Steps,
-    standing: TrainState,
+    state: TrainState,
     private: PrivateData | None,
     after_chunk: Callable[[TrainState, int], bool | None] | None = None,
     steps_at_once: int = STEPS_AT_ONCE,
 ) -> TrainState:
-    """Take all steps that `standing` has not taken yet; see `training.loop.train`."""
+    """Take all steps that `state` has not taken yet; see `training.loop.train`."""
     return train(
         plan.recipe,
         runs,
-        standing,
+        state,
         steps.schedule,
         private=None if plan.private is None else private,
         plain=steps.plain,
@@ -151,7 +163,9 @@ def joined(parts: Sequence[Released]) -> tuple[Transition, list[Span]]:
     after = np.cumsum(sizes)
     room = 1 << int(after[-1] - 1).bit_length() if after[-1] else 0
     columns = zip(*(part.transitions for part in parts), strict=True)
-    whole = Transition(*(longer(jnp.asarray(np.concatenate(list(one))), room) for one in columns))
+    whole = Transition(
+        *(longer(jnp.asarray(np.concatenate(list(column))), room) for column in columns)
+    )
     return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
-from quorum_rl.policy import Layer, Network, Policy
+from quorum_rl.nets import Layer, Network
+from quorum_rl.policy import Policy
 
 
 def policy_of(

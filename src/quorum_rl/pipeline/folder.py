@@ -1,7 +1,7 @@
 """The folder of a run: what may be shown, and apart from it what may not.
 
-`private/` holds what makes an interrupted run go on bit by bit: the noise's key and where training
-stands. It is readable by its owner only, and deleted when the run is complete.
+`private/` holds what makes an interrupted run go on bit by bit: the noise's key and the state of
+training. It is readable by its owner only, and deleted when the run is complete.
 """
 
 import json
@@ -37,40 +37,23 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.ledger = path / "ledger.jsonl"
+        self.released = path / "released.parquet"
+        self.policy = path / "policy.safetensors"
+        self.metrics = path / "metrics.jsonl"
+        self.winner = path / "winner"  # of a sweep: its policy, and often its ledger
+        self.private = path / "private"
+        self.remaining = self.private / "remaining.npz"  # episodes that a release left
+        self.state = self.private / "standing.safetensors"  # as interrupted runs know it
         if path.exists() and not path.is_dir():
             raise QuorumError(f"{str(path)!r} is a file: choose another folder.")
-        self._made = [one for one in (path, *path.parents) if not one.exists()]
-        self._found = {one.name for one in path.iterdir()} if path.exists() else set[str]()
+        self._made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        self._found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise QuorumError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
-
-    @property
-    def private(self) -> Path:
-        return self.path / "private"
-
-    @property
-    def winner(self) -> Path:
-        """The room of a sweep's best, with its policy and often its ledger."""
-        return self.path / "winner"
-
-    @property
-    def ledger(self) -> Path:
-        return self.path / "ledger.jsonl"
-
-    @property
-    def released(self) -> Path:
-        return self.path / "released.parquet"
-
-    @property
-    def policy(self) -> Path:
-        return self.path / "policy.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
 
     def settle(self, configuration: dict[str, Any]) -> None:
         """Write down what is run here, or check that it is what was begun here.
@@ -142,11 +125,6 @@ class RunFolder:
                 temporary.write_text(f"fit-{secrets.token_hex(8)}")
         return path.read_text()
 
-    @property
-    def remaining(self) -> Path:
-        """Which episodes a release left for training: there once the release is."""
-        return self.private / "remaining.npz"
-
     def save_remaining(self, episodes: Episodes) -> None:
         with replacing(self.remaining) as temporary:
             np.savez(temporary, **episodes._asdict())
@@ -155,29 +133,29 @@ class RunFolder:
         with np.load(self.remaining) as columns:
             return Episodes(**{name: columns[name] for name in Episodes._fields})
 
-    def save(self, standing: TrainState) -> None:
-        """Keep where training stands, in place of where it stood."""
-        tensors = numbered_leaves(jax.tree.leaves(standing))
-        write_tensors(tensors, self.private / "standing.safetensors", {KEY: "standing"})
+    def save(self, state: TrainState) -> None:
+        """Keep the state of training, in place of the one before."""
+        write_tensors(numbered_leaves(jax.tree.leaves(state)), self.state, {KEY: "standing"})
 
     def resumed(self, fresh: TrainState) -> TrainState:
-        """Where training stood when it was interrupted, or `fresh`.
+        """The state of training when it was interrupted, or `fresh`.
 
         Raises:
             QuorumError: if what was kept is damaged.
         """
-        path = self.private / "standing.safetensors"
-        if not path.exists():
+        if not self.state.exists():
             return fresh
-        tensors, _ = map_tensors(path)
+        tensors, _ = map_tensors(self.state)
         wanted, structure = jax.tree.flatten(fresh)
         kept = [tensors.get(str(number)) for number in range(len(wanted))]
         for leaf, like in zip(kept, wanted, strict=True):
             if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
-                raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
+                raise QuorumError(
+                    f"{str(self.state)!r} is damaged: delete the folder and start anew."
+                )
         # Copies: training takes its arrays over, and these are the file.
-        standing: TrainState = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
-        return standing
+        state: TrainState = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
+        return state
 
     def finish(self) -> None:
         """Delete what was secret: nobody can take the noise off any more."""
@@ -196,7 +174,7 @@ class RunFolder:
             raise
 
     def _withdraw(self, ledger: Path) -> None:
-        begun = "config.json" in self._found or (self.private / "standing.safetensors").exists()
+        begun = "config.json" in self._found or self.state.exists()
         if begun or self._has_paid(ledger):
             return
         for room in (self.private, self.winner):

@@ -1,32 +1,29 @@
-"""What a fit will do and spend, decided before any data is touched."""
+"""What a fit will do and spend, as data: decided before any data is touched."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from quorum_rl.errors import QuorumError, TooLittleBudgetError
-from quorum_rl.learners import Learner
-from quorum_rl.logs import Declared
-from quorum_rl.pipeline.rule import check_declared
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.pipeline.settings import FitSettings
-from quorum_rl.pipeline.stages import (
-    Cost,
-    noise_to_signal,
-    planned_release,
-    private_step,
-    rate_for,
-    steps_and_noise,
-    useful_release,
+from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
+from quorum_rl.training import (
+    Contribution,
+    Gradient,
+    Local,
+    PrivateStep,
+    Recipe,
+    optimiser_of,
 )
-from quorum_rl.pipeline.words import in_words, learner_in_words, units_in_words
-from quorum_rl.privacy import Event, ReleasePlan, noise_multiplier_for, total_epsilon
-from quorum_rl.training import PrivateStep, Recipe, Run, new_run, optimiser_of, steps_at_share
 
-RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
-PAPER_DELTA_SHARE: Final = 0.9
-NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
 # Times the largest contribution, beyond which private steps do not pay (docs/few-experts.md).
-MOST_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
+USEFUL_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
+RATE_OF_NOISE: Final = 16.0
+PAPER_DELTA_SHARE: Final = 0.9  # of δ, for the release
+
+Cost: TypeAlias = tuple[float, float]
+"""An ε and a δ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +45,11 @@ class FitPlan:
     learner: Learner
     epsilon: float
     delta: float
-    release: ReleasePlan | None
-    private: PrivateStep | None
-    private_steps: int
-    plain_steps: int
-    notes: tuple[str, ...]
+    release: ReleasePlan | None = None
+    private: PrivateStep | None = None
+    private_steps: int = 0
+    plain_steps: int = 0
+    notes: tuple[str, ...] = ()
     noise: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,8 +66,18 @@ class FitPlan:
 
     @property
     def mostly_noise(self) -> str | None:
-        """Why nothing would be learned, or nothing."""
-        return _too_noisy(self)
+        """Why the private steps would not pay, or nothing."""
+        if self.private is None or self.noise <= self.most_noise:
+            return None
+        return (
+            f"private steps would be mostly noise ({self.noise:.1f} times the largest "
+            "contribution, in the mean of all)"
+        )
+
+    @property
+    def most_noise(self) -> float:
+        """The most noise with which private steps pay."""
+        return USEFUL_NOISE["local" if self.settings.is_local else self.settings.method]
 
     @property
     def recipe(self) -> Recipe:
@@ -112,18 +119,6 @@ class FitPlan:
         """After which step of so many the average of parameters begins."""
         return steps // 2 if self.settings.averaging == 1 else 0
 
-    def new_run(self, noise_key: Any, public_key: Any, steps: int) -> Run:
-        """One training of so many steps by this plan; see `training.recipe.new_run`."""
-        return new_run(
-            noise_key=noise_key,
-            public_key=public_key,
-            learning_rate=self.settings.learning_rate,
-            private_learning_rate=self.private_learning_rate,
-            rates_end=self.rates_end(steps),
-            average_from=self.average_from(steps),
-            private=self.private,
-        )
-
     def describe(self) -> str:
         """The plan in a few lines."""
         spent = total_epsilon(self.events, self.delta) if self.events else 0.0
@@ -157,223 +152,27 @@ class FitPlan:
             f"private steps: {self.private_steps}, {who}, {in_words(step.contribution)}, clipped "
             f"to {step.clip_norm:g}, noise multiplier {step.noise_multiplier:.4g}, learning rate "
             f"{self.private_learning_rate:.2g}",
-            f"noise over signal: {self.noise:.2g} (at most "
-            f"{_most_noise(self.settings):g} is useful)",
+            f"noise over signal: {self.noise:.2g} (at most {self.most_noise:g} is useful)",
         ]
 
 
-def plan_fit(
-    declared: Declared,
-    learner: Learner,
-    *,
-    epsilon: float,
-    delta: float,
-    settings: FitSettings | None = None,
-    can_query: bool = True,
-    whole_epsilon: float | None = None,
-) -> FitPlan:
-    """Split a budget over both stages, for experts of whom these facts are declared.
+def noise_of_mean(step: PrivateStep, steps: int) -> float:
+    """The noise of each parameter in the mean of all steps, an expert's largest share being 1.
 
-    Without query access to the experts (`can_query`) nothing can be released. `whole_epsilon` is
-    about what all that the ledger will hold costs, where that is more than this fit: the release
-    then reserves as many trajectories as keep it from running out at such an epsilon.
-
-    Raises:
-        QuorumError: if a needed fact is not declared, or the numbers do not fit.
+    More steps at the same cost leave it as it is: it is what the budget buys.
     """
-    chosen = (settings or FitSettings()).filled()
-    if chosen.method == "non-private":
-        return _without_privacy(chosen, learner, epsilon, delta)
-    check_declared(declared, epsilon, delta)
-    if chosen.method != "selective":
-        return _privately(chosen, learner, declared, (epsilon, delta))
-    if not can_query:
-        note = "the experts cannot be queried, so nothing is released"
-        return _privately(chosen, learner, declared, (epsilon, delta), (note,))
-    if chosen.mode == "paper":
-        return _as_published(chosen, learner, declared, (epsilon, delta))
-    whole = epsilon if whole_epsilon is None else whole_epsilon
-    return _selectively(chosen, learner, declared, (epsilon, delta), whole)
+    return step.noise_multiplier / (step.expected_batch * math.sqrt(steps))
 
 
-def plan_training(
-    declared: Declared,
-    learner: Learner,
-    release: ReleasePlan,
-    *,
-    epsilon: float,
-    delta: float,
-    settings: FitSettings | None = None,
-) -> FitPlan:
-    """The second stage beside a release that was made before: both cost the budget together.
+def rate_for(step: PrivateStep, steps: int) -> float:
+    """The learning rate for Adam that suits the noise.
 
-    Raises:
-        QuorumError: if a needed fact is not declared, or the release alone spends the budget.
+    Where noise fills Adam's second moments, each parameter is shaken by rate·√steps in all, and
+    carried by rate·√steps over the noise of the mean: the rate falls with the root of the steps,
+    and weak signals need to be carried further. The root of the noise is what fitted CartPole and
+    LunarLander over a tenfold range of it (docs/reproduction.md).
     """
-    chosen = (settings or FitSettings()).filled()
-    check_declared(declared, epsilon, delta)
-    both = _privately(chosen, learner, declared, (epsilon, delta), (), release)
-    too_noisy = _too_noisy(both)
-    if too_noisy is None:
-        return both
-    note = f"{too_noisy}, so none is taken"
-    return replace(
-        _without_privacy(chosen, learner, epsilon, delta), release=release, notes=(note,)
-    )
-
-
-def _without_privacy(
-    settings: FitSettings, learner: Learner, epsilon: float, delta: float
-) -> FitPlan:
-    return FitPlan(
-        settings=settings,
-        learner=learner,
-        epsilon=epsilon,
-        delta=delta,
-        release=None,
-        private=None,
-        private_steps=0,
-        plain_steps=settings.release_only_steps,
-        notes=("NOT PRIVATE: every step sees the logs without noise",),
-    )
-
-
-def _privately(
-    settings: FitSettings,
-    learner: Learner,
-    declared: Declared,
-    cost: Cost,
-    notes: tuple[str, ...] = (),
-    release: ReleasePlan | None = None,
-) -> FitPlan:
-    """Private steps, beside a release if there is one."""
-    beside: list[Event] = [] if release is None else [release.event]
-    steps, multiplier = steps_and_noise(settings, cost, beside)
-    private = private_step(settings, declared, multiplier)
-    plain = 0 if release is None else steps_at_share(steps, settings.private_share)
-    return FitPlan(
-        settings=settings,
-        learner=learner,
-        epsilon=cost[0],
-        delta=cost[1],
-        release=release,
-        private=private,
-        private_steps=steps,
-        plain_steps=plain,
-        notes=notes,
-        noise=noise_to_signal(private, steps, learner, declared),
-    )
-
-
-def _selectively(
-    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost, whole_epsilon: float
-) -> FitPlan:
-    """Both stages where both pay; the better one alone where the other would only waste."""
-    epsilon, delta = cost
-    share = settings.release_share
-    if share == 1:
-        return _release_alone(settings, learner, declared, cost, whole_epsilon)
-    own = (share * epsilon, RELEASE_DELTA_SHARE * delta)
-    release = useful_release(settings, declared, own, whole_epsilon)
-    useless = _too_little(settings, declared, release)
-    plan = (
-        _privately(settings, learner, declared, cost, (), release)
-        if useless is None
-        else _privately(
-            settings, learner, declared, cost, (f"{useless}, so every step is private",)
-        )
-    )
-    too_noisy = _too_noisy(plan)
-    if too_noisy is None:
-        return plan
-    whole = useful_release(settings, declared, cost, whole_epsilon)
-    if whole is None:
-        note = f"{too_noisy}, but nothing could be released even with all of epsilon"
-        return _privately(settings, learner, declared, cost, (note,))
-    plan = _without_privacy(settings, learner, epsilon, delta)
-    return replace(plan, release=whole, notes=(f"{too_noisy}, so the release gets all of epsilon",))
-
-
-def _release_alone(
-    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost, whole_epsilon: float
-) -> FitPlan:
-    release = useful_release(settings, declared, cost, whole_epsilon)
-    if release is None:
-        raise TooLittleBudgetError(
-            f"nothing can be released with all of epsilon = {cost[0]:g}, and release_share is 1: "
-            "give a smaller share, or a larger epsilon."
-        )
-    return replace(_without_privacy(settings, learner, *cost), release=release, notes=())
-
-
-def _too_little(
-    settings: FitSettings, declared: Declared, release: ReleasePlan | None
-) -> str | None:
-    """Why a release would not pay beside private steps, or nothing."""
-    expected = 0.0 if release is None else release.expected_transitions
-    if release is None or expected < settings.least_released:
-        return (
-            f"about {expected:.0f} transitions would be released with {settings.release_share:g} "
-            "of epsilon, too few to pay"
-        )
-    length = expected / release.event.iterations
-    if length < settings.least_reached * declared.horizon:
-        return (
-            f"released prefixes would be about {length:.1f} of at most {declared.horizon} steps "
-            "long, too short to pay"
-        )
-    return None
-
-
-def _most_noise(settings: FitSettings) -> float:
-    return MOST_NOISE["local" if settings.is_local else settings.method]
-
-
-def _too_noisy(plan: FitPlan) -> str | None:
-    """Why the private steps of a plan would not pay, or nothing."""
-    if plan.private is None or plan.noise <= _most_noise(plan.settings):
-        return None
-    return (
-        f"private steps would be mostly noise ({plan.noise:.1f} times the largest contribution, in "
-        "the mean of all)"
-    )
-
-
-def _as_published(
-    settings: FitSettings, learner: Learner, declared: Declared, cost: Cost
-) -> FitPlan:
-    """The paper's split and calibration: q = p·b/m over all steps, sums of both stages."""
-    epsilon, delta = cost
-    share, probability = settings.release_share, settings.private_share
-    if settings.private_steps is None:
-        raise QuorumError("private_steps is open: mode paper needs it, so give a number.")
-    delta_share = 1.0 if share >= 1 else PAPER_DELTA_SHARE
-    release = planned_release(settings, declared, (share * epsilon, delta_share * delta), epsilon)
-    if share >= 1 or probability == 0:
-        plan = _without_privacy(settings, learner, epsilon, delta)
-        return replace(plan, release=release, notes=(NOT_AS_CLAIMED,))
-    plain = steps_at_share(settings.private_steps, probability)
-    rate = settings.sampling_rate
-    assert rate is not None  # filled
-    multiplier = settings.noise_multiplier or noise_multiplier_for(
-        steps=settings.private_steps + plain,
-        sampling_rate=probability * rate,
-        epsilon=(1 - share) * epsilon,
-        delta=(1 - PAPER_DELTA_SHARE) * delta,
-    )
-    step = private_step(settings, declared, multiplier)
-    noise_to_signal(step, settings.private_steps, learner, declared)  # refuses what cannot be
-    return FitPlan(
-        settings=settings,
-        learner=learner,
-        epsilon=epsilon,
-        delta=delta,
-        release=release,
-        private=step,
-        private_steps=settings.private_steps,
-        plain_steps=plain,
-        notes=(NOT_AS_CLAIMED,),
-    )
+    return RATE_OF_NOISE * math.sqrt(noise_of_mean(step, steps) / steps)
 
 
 def published_budget(plan: FitPlan) -> Cost:
@@ -384,3 +183,42 @@ def published_budget(plan: FitPlan) -> Cost:
         (1 - plan.settings.release_share) * plan.epsilon,
         (1 - PAPER_DELTA_SHARE) * plan.delta,
     )
+
+
+# --- in words ---
+
+
+def in_words(contribution: Contribution) -> str:
+    """What an expert contributes to a private step."""
+    if isinstance(contribution, Local):
+        return (
+            f"{contribution.steps} steps of its own on {contribution.batch_size} transitions each "
+            f"at rate {contribution.rate:g}"
+        )
+    if isinstance(contribution, Gradient):
+        return f"mean gradient of {contribution.transitions} transitions"
+    return f"{type(contribution).__name__.lower()} on {contribution.transitions} transitions"
+
+
+def learner_in_words(learner: Learner) -> str:
+    name = getattr(learner, "name", type(learner).__name__)
+    sizes = getattr(learner, "hidden_sizes", None)
+    if sizes is None:
+        return f"learner: {name}"
+    layers = " and ".join(map(str, sizes))
+    return f"learner: {name}, {f'hidden layers of {layers}' if sizes else 'a linear policy'}"
+
+
+def units_in_words(learner: Learner) -> list[str]:
+    """What a learner makes of numbers before it sees them, which may be by default."""
+    said = []
+    if isinstance(learner, DenseLearner) and learner.observation_centre:
+        centre, scale = (
+            " ".join(f"{number:g}" for number in numbers)
+            for numbers in (learner.observation_centre, learner.observation_scale)
+        )
+        said.append(f"observations are seen less ({centre}) and divided by ({scale})")
+    reward_scale = getattr(learner, "reward_scale", 1.0)
+    if reward_scale != 1:
+        said.append(f"rewards are multiplied by {reward_scale:g}")
+    return said

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import POSITIVE, SHARE, QuorumError, Rule, at_least, require, unknown_name
 from quorum_rl.privacy import LEAST_NOISE, MOST_NOISE, Mode
 
 if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of settings only
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of set
 
 MethodName = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
 
-# What is chosen where nobody chose. DP-SGD and selective training are as measured in
+# The defaults of each method. DP-SGD and selective training are as measured in
 # docs/reproduction.md, local updates and solving as in docs/few-experts.md.
 _STEPS: Final[dict[str, Any]] = {
     "private_steps": 8000,
@@ -49,6 +49,15 @@ USUAL: Final[dict[str, dict[str, Any]]] = {
     "dp-sgd": _STEPS,
     "selective": _STEPS,
     "non-private": _STEPS,
+}
+RULES: Final[dict[str, Rule]] = {
+    "release_share private_share sampling_rate": SHARE,
+    "learning_rate private_learning_rate local_rate clip_norm": POSITIVE,
+    "private_steps local_steps transitions_per_expert release_only_steps": at_least(1),
+    "noise_multiplier": Rule(
+        f"a number from {LEAST_NOISE:g} to {MOST_NOISE:g}",
+        lambda noise: LEAST_NOISE <= noise <= MOST_NOISE,
+    ),
 }
 
 
@@ -116,16 +125,8 @@ class FitSettings:
     allow_noise: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("release_share", "private_share", "sampling_rate"):
-            value = getattr(self, name)
-            if name == "private_share" and value == 0 and self.mode == "paper":
-                continue  # the paper's p = 0, whatever the release's share
-            if value is not None and not 0 < value <= 1:
-                raise QuorumError(f"{name} is {value}: give a number above 0 and at most 1.")
         if self.method not in get_args(MethodName):
-            raise QuorumError(
-                f"the method is {self.method!r}: choose {', '.join(get_args(MethodName))}."
-            )
+            raise unknown_name("method", self.method, get_args(MethodName))
         if self.mode == "paper" and (self.is_local or self.method == "solve"):
             raise QuorumError(
                 "mode paper is the published method, which has neither local steps nor solve: give "
@@ -135,34 +136,25 @@ class FitSettings:
             raise QuorumError(
                 "method solve takes no local steps: leave local_steps and local_rate out."
             )
-        noise = self.noise_multiplier
-        if noise is not None and not LEAST_NOISE <= noise <= MOST_NOISE:
-            raise QuorumError(
-                f"noise_multiplier is {noise}: give a number from {LEAST_NOISE:g} to "
-                f"{MOST_NOISE:g}."
-            )
-        for name in ("learning_rate", "private_learning_rate", "local_rate", "clip_norm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise QuorumError(f"{name} is {value}: give a positive number.")
-        for name in (
-            "private_steps",
-            "local_steps",
-            "transitions_per_expert",
-            "release_only_steps",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise QuorumError(f"{name} is {value}: give at least 1.")
+        for names, rule in RULES.items():
+            for name in names.split():
+                value = getattr(self, name)
+                # The paper's p = 0 is allowed in its mode, whatever the release's share.
+                is_papers = name == "private_share" and value == 0 and self.mode == "paper"
+                if value is not None and not is_papers:
+                    require(name, value, rule)
 
     def filled(self) -> "FitSettings":
         """The same with what is None as the method usually has it."""
         usual = dict(USUAL["local" if self.is_local else self.method])
         if self.noise_multiplier is not None:
             usual["private_steps"] = None  # as many as the budget allows
-        open_ = {one.name for one in fields(self) if getattr(self, one.name) is None}
-        fixed = {"falling_rates"} & usual.keys()
-        return replace(self, **{name: usual[name] for name in usual if name in open_ | fixed})
+        chosen = {
+            name: value
+            for name, value in usual.items()
+            if getattr(self, name) is None or name == "falling_rates"
+        }
+        return replace(self, **chosen)
 
     @property
     def is_local(self) -> bool:
@@ -186,7 +178,7 @@ class FitSettings:
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain facts."""
-        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.optimiser is not None:
             from quorum_rl.training import optimiser_of
 

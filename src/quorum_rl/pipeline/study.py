@@ -88,7 +88,9 @@ class Study:
         """How many transitions each seed's release gives; nothing for a plan without one."""
         if plan.release is None:
             return ()
-        return tuple(int(one.offsets[-1]) for one in self._released(plan.release, plan.delta))
+        return tuple(
+            int(released.offsets[-1]) for released in self._released(plan.release, plan.delta)
+        )
 
     def _released(self, plan: ReleasePlan, delta: float) -> list[Released]:
         """One release for each seed, as if each were the only one."""
@@ -142,14 +144,17 @@ class Study:
         steps = self._steps(shared, [plans[number] for number in group])
         wanted = list(_protocol(shared).steps(len(steps.schedule)))
 
-        def after_chunk(standing: TrainState, done: int) -> None:
+        def after_chunk(state: TrainState, done: int) -> None:
             tell(done)
             while wanted and wanted[0] <= done:  # at the end of the chunk that has the step
                 wanted.pop(0)
-                kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, standing)))
+                kept.append(jax.tree.map(jnp.copy, result_of(shared.recipe, state)))
 
         entropies = [self.entropy_of(number, seed) for number in group for seed in self.seeds]
-        words = (np.stack([jax_key_data(one, name) for one in entropies]) for name in Keys._fields)
+        words = (
+            np.stack([jax_key_data(entropy, name) for entropy in entropies])
+            for name in Keys._fields
+        )
         runs = runs_of(mine, Keys(*words), steps)
         spaces = self.world.spaces
         train_runs(
@@ -198,7 +203,7 @@ class Study:
         """
         found: dict[int, tuple[Scores, Scores]] = {}
         for learner in dict.fromkeys(learners):
-            mine = [number for number, one in enumerate(learners) if one == learner]
+            mine = [number for number, other in enumerate(learners) if other == learner]
             together = self._judged_together(learner, [policies[n] for n in mine], episodes)
             found |= dict(zip(mine, together, strict=True))
         return [found[number] for number in range(len(learners))]
@@ -207,7 +212,7 @@ class Study:
         self, learner: Learner, policies: Sequence[Policies], episodes: int
     ) -> Iterator[tuple[Scores, Scores]]:
         """As `judged`, for policies of one learner: one program."""
-        everyone = [one for evaluations in policies for one in evaluations]
+        everyone = [params for evaluations in policies for params in evaluations]
         stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *everyone)
         numbers = np.tile(np.arange(len(self.seeds), dtype=np.int32), len(everyone))
         key = jax.random.key(EVALUATION_SEED)

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.policy.networks import Layer as Layer, Network as Network
+    from quorum_rl.nets import Layer as Layer, Network as Network
     from quorum_rl.policy.policy import Policy as Policy
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
-        {
-            "networks": "Layer Network",
-            "policy": "Policy",
-        },
+        {"policy": "Layer Network Policy"},
     )

@@ -10,20 +10,21 @@ import reprlib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.policy.networks import Floats, Layer, Network
+from quorum_rl.nets import Layer, Network
 from quorum_rl.tensors import map_tensors, refusing_damage, write_tensors
 
 FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"
 ACTIVATION: Final = "relu"
 
-Tensors = dict[str, Floats]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Tensors: TypeAlias = dict[str, Floats]
 
 
 def write_policy(

@@ -8,7 +8,7 @@ import numpy as np
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
-from quorum_rl.policy.networks import Network, widths
+from quorum_rl.nets import Network, widths
 
 # Operators of 2020 in a container of 2021: runtimes since onnxruntime 1.10 and its peers read them.
 OPERATOR_SET: Final = 13

@@ -1,6 +1,6 @@
 """A trained policy: what it is, how it acts, and how it is kept."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.policy.file import read_policy, write_policy
-from quorum_rl.policy.networks import Floats, Network, apply_network, checked_network, widths
+from quorum_rl.nets import Layer, Network, apply, widths
+from quorum_rl.policy.file import Floats, read_policy, write_policy
 from quorum_rl.policy.onnx_export import write_onnx
 
 
@@ -39,7 +39,7 @@ class Policy:
     certificate: str | None = None  # a digest of the certificate that goes with it
 
     def __post_init__(self) -> None:
-        networks = {name: checked_network(name, one) for name, one in self.networks.items()}
+        networks = {name: _checked_network(name, layers) for name, layers in self.networks.items()}
         object.__setattr__(self, "networks", MappingProxyType(networks))
         _check_facts(self)
         deciding = (
@@ -101,13 +101,13 @@ class Policy:
         """
         seen = _checked_observations(observations, self.observation_size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            outputs = {name: apply_network(one, seen) for name, one in self.networks.items()}
+            outputs = {name: apply(network, seen, _relu) for name, network in self.networks.items()}
             if not all(np.isfinite(output).all() for output in outputs.values()):
                 raise QuorumError(
                     "an observation is so large that the policy's values are not finite: give "
                     "observations on the scale it was trained with."
                 )
-            values = outputs[self.highest]
+            values: Floats = outputs[self.highest]
             if self.among_likely is None:
                 return values
             logits = outputs[self.among_likely]
@@ -121,7 +121,7 @@ class Policy:
             QuorumError: if the file cannot be written.
         """
         description = {
-            "networks": {name: list(widths(one)) for name, one in self.networks.items()},
+            "networks": {name: list(widths(layers)) for name, layers in self.networks.items()},
             "decision": {
                 "highest": self.highest,
                 "among_likely": self.among_likely,
@@ -205,3 +205,41 @@ def _checked_observations(observations: npt.ArrayLike, width: int) -> Floats:
 
 def _listed(names: Any) -> str:
     return ", ".join(map(repr, names)) or "none"
+
+
+def _relu(values: Any) -> Any:
+    """The activation of every hidden layer, in float32."""
+    return np.maximum(values, np.float32(0))
+
+
+def _checked_network(name: str, layers: Sequence[Any]) -> Network:
+    """The layers as float32 arrays of their own that nobody can change.
+
+    Raises:
+        QuorumError: if they do not follow each other, or a number is not finite.
+    """
+    if not layers:
+        raise QuorumError(f"network {name!r} has no layers: give at least one.")
+    network = tuple(Layer(_fixed(weight), _fixed(bias)) for weight, bias in layers)
+    width = network[0].weight.shape[:1]
+    for number, (weight, bias) in enumerate(network):
+        if weight.ndim != 2 or weight.size == 0 or (*width, *bias.shape) != weight.shape:
+            raise QuorumError(
+                f"layer {number} of network {name!r} has a weight {weight.shape} and a bias "
+                f"{bias.shape}: give (inputs, outputs) and (outputs,), with as many inputs as the "
+                "layer before has outputs."
+            )
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise QuorumError(
+                f"layer {number} of network {name!r} has a number that is not finite, so the "
+                "training diverged: train again with a smaller learning rate."
+            )
+        width = bias.shape
+    return network
+
+
+def _fixed(numbers: Any) -> Floats:
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused as not finite
+        made = np.array(numbers, np.float32, order="C")
+    made.flags.writeable = False
+    return made

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.release.distributed import count_as_told as count_as_told
+    from quorum_rl.release.checks import accepted_assumptions as accepted_assumptions
+    from quorum_rl.release.distributed import (
+        count_as_told as count_as_told,
+        help_release as help_release,
+    )
     from quorum_rl.release.mechanism import released_lengths as released_lengths
     from quorum_rl.release.noise import Noise as Noise
     from quorum_rl.release.run import (
         REPRODUCIBLE_NOISE as REPRODUCIBLE_NOISE,
-        ReleaseOutcome as ReleaseOutcome,
-        accepted_assumptions as accepted_assumptions,
         experts_who_acted as experts_who_acted,
         release as release,
         release_and_keep as release_and_keep,
@@ -27,13 +29,11 @@ else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "distributed": "count_as_told",
+            "checks": "accepted_assumptions",
+            "distributed": "count_as_told help_release",
             "mechanism": "released_lengths",
             "noise": "Noise",
-            "run": (
-                "REPRODUCIBLE_NOISE ReleaseOutcome accepted_assumptions experts_who_acted release "
-                "release_and_keep"
-            ),
+            "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
             "used_markers": "marked_as_trained",
         },

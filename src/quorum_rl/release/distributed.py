@@ -45,24 +45,14 @@ def counted_by_all(
 
     Shapes: as `PrefixCounts` has them.
     """
-    counts = PrefixCounts(
-        event,
-        experts,
-        counted,
-        states,
-        actions,
-        experts_at_once=experts_at_once,
-        rows_at_once=rows_at_once,
-        share=own_share(len(experts)),
-    )
+    at_once = np.array([experts_at_once, rows_at_once])
+    drawn = {"counted": counted, "states": states, "actions": actions, "at_once": at_once}
+    counts = _own_counts(event, experts, drawn)
     if is_single_process():
         yield counts
         return
-    named = {"event": np.array(json.dumps(asdict(event))), "experts": np.array(len(experts))}
-    named["machine"] = np.array(this_machine())
-    at_once = np.array([experts_at_once, rows_at_once])
-    drawn = {"counted": counted, "states": states, "actions": actions, "at_once": at_once}
-    from_the_first(named | drawn)
+    facts = {"event": json.dumps(asdict(event)), "experts": len(experts), "machine": this_machine()}
+    from_the_first({name: np.array(fact) for name, fact in facts.items()} | drawn)
 
     def ask(still_open: Integers, first: int, last: int) -> Integers:
         from_the_first({"open": still_open, "steps": np.array([first, last])})
@@ -102,17 +92,22 @@ def count_as_told(experts: LoggedExperts, told: Named) -> None:
             f"the first process is on {str(told['machine'])!r} and this one on {this_machine()!r}, "
             "where experts may round otherwise: give both the same."
         )
-    experts_at_once, rows_at_once = told["at_once"].tolist()
-    counts = PrefixCounts(
-        ReleaseEvent(**json.loads(str(told["event"]))),
+    counts = _own_counts(ReleaseEvent(**json.loads(str(told["event"]))), experts, told)
+    while asked := from_the_first():
+        first, last = asked["steps"].tolist()
+        summed(counts(asked["open"], first, last))
+
+
+def _own_counts(event: ReleaseEvent, experts: LoggedExperts, drawn: Named) -> PrefixCounts:
+    """The counts of this process's share of the experts."""
+    experts_at_once, rows_at_once = drawn["at_once"].tolist()
+    return PrefixCounts(
+        event,
         experts,
-        told["counted"],
-        told["states"],
-        told["actions"],
+        drawn["counted"],
+        drawn["states"],
+        drawn["actions"],
         experts_at_once=experts_at_once,
         rows_at_once=rows_at_once,
         share=own_share(len(experts)),
     )
-    while asked := from_the_first():
-        first, last = asked["steps"].tolist()
-        summed(counts(asked["open"], first, last))

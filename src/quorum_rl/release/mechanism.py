@@ -21,7 +21,7 @@ FIRST_BLOCK = 4  # steps counted at once in the beginning, when many iterations 
 LARGEST_BLOCK = 16
 
 
-class Noise(Protocol):
+class NoiseDraws(Protocol):
     """The three draws that a release needs; see `noise.Noise`."""
 
     def threshold(self, iteration: int) -> int: ...
@@ -35,7 +35,7 @@ def released_lengths(
     event: ReleaseEvent,
     lengths: npt.ArrayLike,
     count_block: CountBlock,
-    noise: Noise,
+    noise: NoiseDraws,
     progress: ReleaseProgress | None = None,
 ) -> Integers:
     """How many steps of each drawn trajectory come out.
@@ -74,7 +74,7 @@ def released_lengths(
     return released
 
 
-def _passed(iteration: int, counts: list[int], first: int, level: int, noise: Noise) -> int:
+def _passed(iteration: int, counts: list[int], first: int, level: int, noise: NoiseDraws) -> int:
     """How many of these consecutive queries pass before one fails or chance stops the iteration."""
     for position, count in enumerate(counts):
         step = first + position

@@ -6,17 +6,25 @@ out: not who was drawn, how often, how many were tested or how near they came.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.budget import ASSUMPTIONS, Entropy, Kind, Ledger, OsEntropy, needed_assumptions
-from quorum_rl.distributed import is_first, this_machine
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.budget import Entropy, Ledger, OsEntropy
+from quorum_rl.distributed import is_first
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.logs import Declared, Demonstrations, as_they_acted, smoothing_of, split_release_pool
-from quorum_rl.privacy import Event, ReleaseEvent, ReleasePlan
+from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
+from quorum_rl.privacy import ReleasePlan
+from quorum_rl.release.checks import (
+    accepted_assumptions,
+    check_acted,
+    check_declared,
+    check_identities,
+    check_trajectories,
+    made_by,
+)
 from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE
 from quorum_rl.release.distributed import counted_by_all
 from quorum_rl.release.mechanism import Integers, ReleaseProgress, released_lengths
@@ -25,15 +33,6 @@ from quorum_rl.release.sampling import Drawn, draw_as_published, draw_fresh
 from quorum_rl.release.used_markers import marked
 from quorum_rl.types import Released
 
-ROUNDS_ALIKE: Final = "rounds-alike"
-QUERIED: Final = "logs-from-queried-policies"
-OURS_BY_MAKING: Final = {  # true of logs that our own collecting made
-    QUERIED,
-    "independent-trajectories",
-    "common-world",
-    "floor-everywhere",
-    "public-ends",
-}
 REPRODUCIBLE_NOISE: Final = "reproducible noise: not private against someone who knows the seed"
 REPRODUCIBLE_LOGS: Final = "reproducible logs: not private against someone who knows their seed"
 
@@ -61,27 +60,34 @@ class ReleaseOutcome:
     remaining: Demonstrations
 
 
-class ReleaseOptions(TypedDict, total=False):
-    """How to run a release, where the default does not do; see `release_and_keep`."""
-
-    run: str
-    accepted: Sequence[str]
-    training_minimum: int
-    entropy: Entropy
-    experts_at_once: int
-    rows_at_once: int
-    progress: ReleaseProgress
-
-
 def release(
     experts: LoggedExperts,
     demonstrations: Demonstrations,
     plan: ReleasePlan,
     ledger: Ledger,
-    **options: Unpack[ReleaseOptions],
+    *,
+    run: str = "release",
+    accepted: Sequence[str] = (),
+    training_minimum: int = 1,
+    entropy: Entropy | None = None,
+    experts_at_once: int = EXPERTS_AT_ONCE,
+    rows_at_once: int = ROWS_AT_ONCE,
+    progress: ReleaseProgress | None = None,
 ) -> Released:
     """The released prefixes alone; see `release_and_keep`."""
-    return release_and_keep(experts, demonstrations, plan, ledger, **options).released
+    return release_and_keep(
+        experts,
+        demonstrations,
+        plan,
+        ledger,
+        run=run,
+        accepted=accepted,
+        training_minimum=training_minimum,
+        entropy=entropy,
+        experts_at_once=experts_at_once,
+        rows_at_once=rows_at_once,
+        progress=progress,
+    ).released
 
 
 def release_and_keep(
@@ -89,7 +95,14 @@ def release_and_keep(
     demonstrations: Demonstrations,
     plan: ReleasePlan,
     ledger: Ledger,
-    **options: Unpack[ReleaseOptions],
+    *,
+    run: str = "release",
+    accepted: Sequence[str] = (),
+    training_minimum: int = 1,
+    entropy: Entropy | None = None,
+    experts_at_once: int = EXPERTS_AT_ONCE,
+    rows_at_once: int = ROWS_AT_ONCE,
+    progress: ReleaseProgress | None = None,
 ) -> ReleaseOutcome:
     """Run stage 1 once, and return the released prefixes and the trajectories left for training.
 
@@ -112,61 +125,55 @@ def release_and_keep(
             because of what the experts did or how many there are.
     """
     event, declared = plan.event, demonstrations.declared
-    minimum = options.get("training_minimum", 1)
     if not is_first():
         raise QuorumError(
             "only the first process releases, because noise of its own in each would be as many "
             "releases: call help_release in the others."
         )
-    _check_options(options)
-    _check_acted(experts, declared, options.get("accepted", ()))
-    accepted = accepted_assumptions(
-        event,
-        options.get("accepted", ()),
-        ledger.record.kind,
-        by_making=made_by(experts, declared),
-    )
-    entropy = options.get("entropy", OsEntropy())
-    _check_declared(event, declared, experts, accepted)
-    _check_trajectories(event, declared, minimum)
-    _check_identities(experts, demonstrations)
-    facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(accepted)}
-    facts["training_minimum"] = minimum
+    # All before the charge: what is refused should not cost the pool.
+    require("training_minimum", training_minimum, at_least(0))
+    require("experts_at_once", experts_at_once, at_least(1))
+    require("rows_at_once", rows_at_once, at_least(1))
+    check_acted(experts, declared, accepted)
+    by_making = made_by(experts, declared)
+    held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=by_making)
+    check_declared(event, declared, experts, held)
+    check_trajectories(event, declared, training_minimum)
+    check_identities(experts, demonstrations)
+    facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(held)}
+    facts["training_minimum"] = training_minimum
     with marked(demonstrations.source, declared.identity, ledger):
-        ledger.charge(event, run=options.get("run", "release"), facts=facts)
-    _mark(ledger, entropy, declared)
+        ledger.charge(event, run=run, facts=facts)
+    source = OsEntropy() if entropy is None else entropy
+    if source.reproducible:
+        ledger.mark(REPRODUCIBLE_NOISE)
+    if declared.reproducible:
+        ledger.mark(REPRODUCIBLE_LOGS)
+
+    def tested(drawn: Drawn, counted: npt.NDArray[np.integer[Any]]) -> Integers:
+        """How many steps of each drawn trajectory pass, with only the experts `counted`."""
+        states, actions = drawn.padded(min(event.prefix_cap, event.horizon))
+        is_counted = np.isin(np.arange(len(experts)), counted)
+        with counted_by_all(
+            event,
+            experts,
+            is_counted,
+            states,
+            actions,
+            experts_at_once=experts_at_once,
+            rows_at_once=rows_at_once,
+        ) as counts:
+            return released_lengths(event, drawn.lengths(), counts, Noise(source, event), progress)
+
     if event.mode == "paper":
-        drawn = draw_as_published(demonstrations, event.iterations, entropy)
-        lengths = _tested(event, experts, np.arange(len(experts)), drawn, entropy, options)
+        drawn = draw_as_published(demonstrations, event.iterations, source)
+        lengths = tested(drawn, np.arange(len(experts)))
         return ReleaseOutcome(_released(drawn, lengths), unreleased(demonstrations, drawn, lengths))
-    split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=minimum)
-    drawn = draw_fresh(split.pool, event.iterations, entropy)
-    lengths = _tested(event, experts, split.pool.experts, drawn, entropy, options)
-    return ReleaseOutcome(_released(drawn, lengths), split.training)
-
-
-def _tested(
-    event: ReleaseEvent,
-    experts: LoggedExperts,
-    counted: npt.NDArray[np.integer[Any]],
-    drawn: Drawn,
-    entropy: Entropy,
-    options: ReleaseOptions,
-) -> Integers:
-    """How many steps of each drawn trajectory pass, with only the experts `counted`."""
-    states, actions = drawn.padded(min(event.prefix_cap, event.horizon))
-    together = counted_by_all(
-        event,
-        experts,
-        np.isin(np.arange(len(experts)), counted),
-        states,
-        actions,
-        experts_at_once=options.get("experts_at_once", EXPERTS_AT_ONCE),
-        rows_at_once=options.get("rows_at_once", ROWS_AT_ONCE),
+    split = split_release_pool(
+        demonstrations, per_expert=event.pool_size, training_minimum=training_minimum
     )
-    noise = Noise(entropy, event)
-    with together as counts:
-        return released_lengths(event, drawn.lengths(), counts, noise, options.get("progress"))
+    drawn = draw_fresh(split.pool, event.iterations, source)
+    return ReleaseOutcome(_released(drawn, tested(drawn, split.pool.experts)), split.training)
 
 
 def _released(drawn: Drawn, lengths: Integers) -> Released:
@@ -200,134 +207,3 @@ def unreleased(log: Demonstrations, drawn: Drawn, lengths: Integers) -> Demonstr
         length=episodes.length - gone,
     )
     return replace(log, episodes=tails.chosen(tails.length > 0))
-
-
-def _mark(ledger: Ledger, source: Entropy, declared: Declared) -> None:
-    if source.reproducible:
-        ledger.mark(REPRODUCIBLE_NOISE)
-    if declared.reproducible:
-        ledger.mark(REPRODUCIBLE_LOGS)
-
-
-def made_by(experts: LoggedExperts | None, declared: Declared) -> bool:
-    """Whether we let just these experts act, and wrote down what they did."""
-    return (
-        experts is not None
-        and declared.machine is not None
-        and declared.experts_identity is not None
-        and declared.experts_identity == experts.identity
-    )
-
-
-def accepted_assumptions(
-    event: Event, accepted: Sequence[str], kind: Kind, *, by_making: bool
-) -> tuple[str, ...]:
-    """All assumptions that are accepted, those included that hold because we made the logs.
-
-    Raises:
-        QuorumError: if one is missing, unless the ledger is for research.
-    """
-    known = {*ASSUMPTIONS, ROUNDS_ALIKE}
-    for name in accepted:
-        if name not in known:
-            raise unknown_name("assumption", name, known)
-    held = set(accepted) | (OURS_BY_MAKING if by_making else set())
-    missing = [name for name in needed_assumptions(event) if name not in held]
-    if missing and kind == "production":
-        raise QuorumError(
-            "the guarantee rests on what only the owner of the logs can know; accept by name: "
-            + "; ".join(f"{name} ({ASSUMPTIONS[name]})" for name in missing)
-            + "."
-        )
-    return tuple(sorted(held))
-
-
-def _check_options(options: ReleaseOptions) -> None:
-    """Before the charge: a mistyped option should not cost the pool."""
-    for unknown in options.keys() - ReleaseOptions.__annotations__.keys():
-        raise unknown_name("option of a release", unknown, ReleaseOptions.__annotations__)
-    for name, least in (("training_minimum", 0), ("experts_at_once", 1), ("rows_at_once", 1)):
-        value = options.get(name, least)
-        if not isinstance(value, int) or value < least:
-            raise QuorumError(f"{name} is {value!r}: give a whole number, {least} or more.")
-
-
-def _check_acted(experts: LoggedExperts, declared: Declared, accepted: Sequence[str]) -> None:
-    """The queried policies must be those that acted, smoothed as they were then."""
-    if not isinstance(experts, LoggedExperts):
-        raise QuorumError(
-            f"a release was given a {type(experts).__name__}: give the LoggedExperts that "
-            "collecting returned, because a policy changed since then did not act."
-        )
-    if declared.experts_identity not in (None, experts.identity) and QUERIED not in accepted:
-        raise QuorumError(
-            f"these are not the experts who acted: the log is of the set "
-            f"{declared.experts_identity}, and these are {experts.identity}; give those, or accept "
-            f"{QUERIED!r} if they are the same policies, made anew."
-        )
-    if declared.smoothing is None:
-        return
-    smoothing, floor = smoothing_of(experts.generated_by), declared.p_min or 0.0
-    if (smoothing, experts.p_min) != (declared.smoothing, floor):
-        raise QuorumError(
-            f"the experts are smoothed by {smoothing!r} to {experts.p_min:g}, but those that acted "
-            f"by {declared.smoothing!r} to {floor:g}: give the experts as they acted."
-        )
-
-
-def _check_declared(
-    event: ReleaseEvent, declared: Declared, experts: LoggedExperts, accepted: Sequence[str]
-) -> None:
-    """What the owner said must fit the plan; nothing here looks at the data."""
-    if (event.actions, event.horizon) != (declared.action_count, declared.horizon):
-        raise QuorumError(
-            f"the plan is for {event.actions} actions and a horizon of {event.horizon}, but the "
-            f"demonstrations declare {declared.action_count} and {declared.horizon}: plan again."
-        )
-    if (experts.action_count, experts.observation_size) != (
-        declared.action_count,
-        declared.observation_size,
-    ):
-        raise QuorumError(
-            f"the experts see {experts.observation_size} numbers and have {experts.action_count} "
-            f"actions, but the demonstrations declare {declared.observation_size} and "
-            f"{declared.action_count}: give the experts that acted."
-        )
-    floor = min(declared.p_min or 0.0, experts.p_min)
-    if event.p_min > floor:
-        raise QuorumError(
-            f"the plan counts on a floor of {event.p_min:g}, but the experts and demonstrations "
-            f"declare {floor:g}: plan for that floor, or for random stopping without any."
-        )
-    if declared.minimum_experts is not None and event.experts > declared.minimum_experts:
-        raise QuorumError(
-            f"the plan counts on {event.experts} experts, but the demonstrations declare only "
-            f"{declared.minimum_experts}: plan for so many."
-        )
-    here = this_machine()
-    if declared.machine not in (None, here) and ROUNDS_ALIKE not in accepted:
-        raise QuorumError(
-            f"the experts acted on {declared.machine!r} and would be asked on {here!r}, where they "
-            f"may round otherwise: release where they acted, or accept {ROUNDS_ALIKE!r}."
-        )
-
-
-def _check_trajectories(event: ReleaseEvent, declared: Declared, training_minimum: int) -> None:
-    """By what is declared; how many there really are is private."""
-    least, needed = declared.minimum_trajectories, event.pool_size + training_minimum
-    if event.mode == "tight" and least is not None and least < needed:
-        raise QuorumError(
-            f"the release would reserve {event.pool_size} trajectories of every expert and leave "
-            f"{training_minimum} for training, but the demonstrations declare only {least}: plan "
-            "for fewer iterations, or for a smaller pool limit."
-        )
-
-
-def _check_identities(experts: LoggedExperts, demonstrations: Demonstrations) -> None:
-    """An expert's identity in the log is its index in the set, or the log is of other experts."""
-    identities = demonstrations.experts
-    if len(identities) and not (identities[0] >= 0 and identities[-1] < len(experts)):
-        raise QuorumError(
-            "the demonstrations have experts that the expert set does not: give the experts that "
-            "acted, in the order of their numbers in the log."
-        )

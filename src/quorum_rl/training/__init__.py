@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.training.coming import (
-        STEPS_AT_ONCE as STEPS_AT_ONCE,
-        PrivateData as PrivateData,
-        TrainState as TrainState,
-    )
+    from quorum_rl.training.chunks import STEPS_AT_ONCE as STEPS_AT_ONCE
     from quorum_rl.training.contributions import (
         Contribution as Contribution,
         Gradient as Gradient,
@@ -22,59 +18,59 @@ if TYPE_CHECKING:
         expert_data as expert_data,
         flat_transitions as flat_transitions,
     )
-    from quorum_rl.training.keys import (
-        StepKeys as StepKeys,
-        keys_of as keys_of,
-        step_key as step_key,
-    )
-    from quorum_rl.training.lattice import (
-        check_parameters as check_parameters,
-        lattice_sum as lattice_sum,
-    )
     from quorum_rl.training.loop import begin as begin, result_of as result_of, train as train
     from quorum_rl.training.mechanism import (
         PrivateStep as PrivateStep,
         StepNumbers as StepNumbers,
         StepShape as StepShape,
+        check_parameters as check_parameters,
         default_chunk as default_chunk,
+        lattice_sum as lattice_sum,
         private_mean as private_mean,
         trained_count as trained_count,
         who_is_drawn as who_is_drawn,
     )
     from quorum_rl.training.noise import rounded_noise as rounded_noise
+    from quorum_rl.training.randomness import (
+        StepKeys as StepKeys,
+        keys_of as keys_of,
+        step_key as step_key,
+    )
     from quorum_rl.training.recipe import (
         Optimiser as Optimiser,
         Recipe as Recipe,
         Run as Run,
+        Schedule as Schedule,
+        StepKind as StepKind,
+        TrainState as TrainState,
         new_run as new_run,
         optimiser_of as optimiser_of,
-    )
-    from quorum_rl.training.schedule import (
-        Kind as Kind,
-        Schedule as Schedule,
         shuffled_schedule as shuffled_schedule,
         steps_at_share as steps_at_share,
     )
-    from quorum_rl.training.source import private_source as private_source
-    from quorum_rl.training.spread import spread_data as spread_data
+    from quorum_rl.training.sources import (
+        PrivateData as PrivateData,
+        private_source as private_source,
+        spread_data as spread_data,
+    )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "coming": "STEPS_AT_ONCE PrivateData TrainState",
+            "chunks": "STEPS_AT_ONCE",
             "contributions": "Contribution Gradient Local Solve",
             "data": "ExpertData at expert_data flat_transitions",
-            "keys": "StepKeys keys_of step_key",
-            "lattice": "check_parameters lattice_sum",
             "loop": "begin result_of train",
             "mechanism": (
-                "PrivateStep StepNumbers StepShape default_chunk private_mean trained_count "
-                "who_is_drawn"
+                "PrivateStep StepNumbers StepShape check_parameters default_chunk lattice_sum "
+                "private_mean trained_count who_is_drawn"
             ),
             "noise": "rounded_noise",
-            "recipe": "Optimiser Recipe Run new_run optimiser_of",
-            "schedule": "Kind Schedule shuffled_schedule steps_at_share",
-            "source": "private_source",
-            "spread": "spread_data",
+            "randomness": "StepKeys keys_of step_key",
+            "recipe": (
+                "StepKind Optimiser Recipe Run Schedule TrainState new_run optimiser_of "
+                "shuffled_schedule steps_at_share"
+            ),
+            "sources": "PrivateData private_source spread_data",
         },
     )

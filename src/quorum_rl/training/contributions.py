@@ -16,7 +16,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.learners import DenseLearner, Learner, apply_hidden, require
+from quorum_rl.errors import POSITIVE, QuorumError, at_least, require
+from quorum_rl.learners import DenseLearner, Learner
+from quorum_rl.nets import apply_hidden
 from quorum_rl.types import Transition
 
 Array = jax.Array
@@ -69,7 +71,7 @@ class Gradient(_OfEverything):
     transitions: int = 64
 
     def __post_init__(self) -> None:
-        require("transitions_per_expert", self.transitions, self.transitions >= 1, "at least 1")
+        require("transitions_per_expert", self.transitions, at_least(1))
 
     def __call__(
         self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
@@ -86,9 +88,9 @@ class Local(_OfEverything):
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        require("local_steps", self.steps, self.steps >= 1, "at least 1")
-        require("transitions_per_expert", self.batch_size, self.batch_size >= 1, "at least 1")
-        require("local_rate", self.rate, 0 < self.rate < float("inf"), "a positive number")
+        require("local_steps", self.steps, at_least(1))
+        require("transitions_per_expert", self.batch_size, at_least(1))
+        require("local_rate", self.rate, POSITIVE)
 
     @property
     def transitions(self) -> int:
@@ -124,11 +126,11 @@ class Solve:
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
-        require("transitions_per_expert", self.transitions, self.transitions >= 1, "at least 1")
-        require("ridge", self.ridge, 0 < self.ridge < float("inf"), "a positive number")
+        require("transitions_per_expert", self.transitions, at_least(1))
+        require("ridge", self.ridge, POSITIVE)
 
     def trained(self, learner: Learner, params: Any) -> Any:
-        name = _deciding(learner)
+        _, name = _imitator(learner)
         marks = jax.tree.map(lambda _: False, params)
         *hidden, last = marks[name]
         return marks | {name: (*hidden, jax.tree.map(lambda _: True, last))}
@@ -137,10 +139,10 @@ class Solve:
         self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
     ) -> Any:
         del target, key
-        name = _deciding(learner)
-        assert isinstance(learner, DenseLearner)  # checked with its name
+        learner, name = _imitator(learner)
         last = params[name][-1]
-        seen = apply_hidden(params[name], learner.standardised(transitions.observation))
+        observations = learner.standardised(transitions.observation)
+        seen = apply_hidden(params[name], observations, jax.nn.relu)
         features = jnp.concatenate([seen, jnp.ones((len(seen), 1))], axis=1)
         actions = last.bias.shape[0]
         taken = transitions.action[:, None] == jnp.arange(actions)
@@ -154,10 +156,9 @@ class Solve:
         return still | {name: (*still[name][:-1], head)}
 
 
-def _deciding(learner: Learner) -> str:
-    """The network whose last layer is solved for: that of an imitator."""
-    fits = isinstance(learner, DenseLearner) and not learner.target_names
-    name = getattr(learner, "name", type(learner).__name__)
-    require("the learner of method solve", name, fits, "bc")
-    assert isinstance(learner, DenseLearner)
-    return learner.decision().highest
+def _imitator(learner: Learner) -> tuple[DenseLearner, str]:
+    """The learner, and the name of its network whose last layer is solved for."""
+    if not isinstance(learner, DenseLearner) or learner.target_names:
+        name = getattr(learner, "name", type(learner).__name__)
+        raise QuorumError(f"the learner of method solve is {name}: give bc.")
+    return learner, learner.decision().highest

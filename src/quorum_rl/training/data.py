@@ -9,10 +9,8 @@ import numpy as np
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
-from quorum_rl.training.generator import random_words
+from quorum_rl.training.randomness import Array, random_words
 from quorum_rl.types import Released, Transition
-
-Array = jax.Array
 
 
 @pytree
@@ -20,7 +18,7 @@ class ExpertData:
     """The transitions of all experts, on the device. SENSITIVE, the number of experts included.
 
     Or of consecutive ones, from number `first` on: a device's part of experts that are spread over
-    several (`spread.py`). Somebody without transitions is nobody, and fills a part up.
+    several (`sources.py`). Places without transitions are padding, and are never drawn.
 
     Shapes: the fields of `transitions` (transitions, …), one expert after the other; `offsets`
     (experts + 1,), expert i having the transitions from offset i up to offset i + 1; `first` a
@@ -39,8 +37,8 @@ class ExpertData:
         return len(self.offsets) - 1
 
     @property
-    def somebody(self) -> Array:
-        """Who is an expert and no filling. Shapes: (experts,)."""
+    def has_transitions(self) -> Array:
+        """True for experts, False for padding. Shapes: (experts,)."""
         return self.offsets[1:] > self.offsets[:-1]
 
     begin: ClassVar[int] = 0
@@ -79,7 +77,7 @@ class ChosenData:
         return len(self.counts)
 
     @property
-    def somebody(self) -> Array:
+    def has_transitions(self) -> Array:
         return self.counts > 0
 
     @property
@@ -108,7 +106,7 @@ def expert_data(demonstrations: Demonstrations) -> ExpertData:
 
 
 def check_numbered(demonstrations: Demonstrations, on_a_device: int) -> None:
-    """Refuse demonstrations of nobody, and more transitions than a device can number.
+    """Refuse demonstrations without experts, and more transitions than a device can number.
 
     Raises:
         QuorumError: for either.
@@ -143,8 +141,7 @@ def chosen_within(counts: Array, numbers: Array, key: Array, per_expert: int) ->
     """
     each = jnp.broadcast_to(jnp.arange(per_expert), (len(numbers), per_expert))
     bits, _ = random_words(key, numbers[:, None], each)
-    # The remainder favours an expert's first transitions by at most its count over 2³², which
-    # nobody will notice.
+    # The remainder favours an expert's first transitions, by at most its count over 2³².
     return bits % counts.astype(jnp.uint32)[:, None]
 
 

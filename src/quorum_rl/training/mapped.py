@@ -25,9 +25,9 @@ import numpy.typing as npt
 from quorum_rl.distributed import usable_cores
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
-from quorum_rl.training.data import Array, ChosenData, chosen_within
-from quorum_rl.training.keys import keys_of, step_key
+from quorum_rl.training.data import ChosenData, chosen_within
 from quorum_rl.training.mechanism import StepShape, experts_at, poisson_sample
+from quorum_rl.training.randomness import Array, keys_of, step_key
 from quorum_rl.training.recipe import Run
 from quorum_rl.types import Transition
 
@@ -77,7 +77,7 @@ class MappedData:
         steps, runs_count, room = draws.expert.shape
         empty = self.demonstrations.transitions(np.zeros(0, np.int64))
         axes = (steps, runs_count, room, shape.contribution.transitions)
-        made = Transition(*(np.empty((*axes, *one.shape[1:]), one.dtype) for one in empty))  # type: ignore[arg-type]
+        made = Transition(*(np.empty((*axes, *field.shape[1:]), field.dtype) for field in empty))  # type: ignore[arg-type]
 
         def gather(place: tuple[int, int]) -> None:
             count = min(max(int(draws.count[place]) - begin, 0), room)
@@ -159,7 +159,7 @@ def _drawn(
 ) -> _Draws:
     per_expert, room = size
 
-    def one(run: Run, number: Array) -> _Draws:
+    def of_run(run: Run, number: Array) -> _Draws:
         keys = keys_of(step_key(run.noise_key, number))
         drawn = poisson_sample(keys.sampling, len(counts), run.numbers.last_drawn) & (counts > 0)
         so_far = jnp.cumsum(drawn)
@@ -169,10 +169,10 @@ def _drawn(
 
     def step(now: tuple[Array, Array]) -> _Draws:
         number, is_wanted = now
-        made = jax.eval_shape(lambda: jax.vmap(one, (0, None))(runs, number))
+        made = jax.eval_shape(lambda: jax.vmap(of_run, (0, None))(runs, number))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
         drawn: _Draws = jax.lax.cond(
-            is_wanted, lambda: jax.vmap(one, (0, None))(runs, number), lambda: nothing
+            is_wanted, lambda: jax.vmap(of_run, (0, None))(runs, number), lambda: nothing
         )
         return drawn
 

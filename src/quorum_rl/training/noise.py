@@ -20,11 +20,7 @@ import numpy.typing as npt
 from jax.scipy.special import ndtri
 from scipy.special import ndtri as scipy_ndtri
 
-from quorum_rl.training.generator import random_words
-from quorum_rl.training.keys import keys_of, step_key
-
-Array = jax.Array
-Integers = npt.NDArray[np.int32]
+from quorum_rl.training.randomness import Array, keys_of, random_words, step_key
 
 UNDECIDED: Final = np.int32(-(2**31))
 # How far off double precision may be: of z, in relation to |z| and by itself. Both are a thousand
@@ -58,14 +54,14 @@ def rounded_noise(noise_keys: Any, scales: Any, first: int, steps: int, count: i
 
 @lru_cache(maxsize=64)
 def _program(count: int) -> Any:
-    def one(key_words: Array, scale: Array, number: Array) -> Array:
+    def of_run(key_words: Array, scale: Array, number: Array) -> Array:
         key = keys_of(step_key(key_words, number)).noise
         # A whole number of vectors: an odd number is compiled to a slower loop.
         high, low = random_words(key, 0, jnp.arange(64 * math.ceil(count / 64), dtype=jnp.uint32))
         return _decided(high, low, scale)[:count]
 
     def every(keys: Array, scales: Array, numbers: Array) -> tuple[Array, Array]:
-        of_step = jax.vmap(one, (0, 0, None))
+        of_step = jax.vmap(of_run, (0, 0, None))
         drawn = jax.lax.map(partial(of_step, keys, scales), numbers)
         return drawn, (drawn == UNDECIDED).sum()
 

@@ -1,19 +1,68 @@
-"""How to train: what is fixed for a program, and what may differ between runs of it."""
+"""How to train: the order of steps, what is compiled, what differs between runs, where they are.
+
+The paper tosses a coin at every step and accounts as if nobody saw it fall. A step on released data
+has no noise, so whoever sees the iterates does see it. Here the order of the steps is public, drawn
+before training, and the account is of the private steps that are really taken.
+"""
 
 import math
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import optax
 
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import (
+    POSITIVE,
+    SHARE,
+    QuorumError,
+    Rule,
+    at_least,
+    require,
+    unknown_name,
+)
 from quorum_rl.learners import Learner
 from quorum_rl.pytree import pytree
-from quorum_rl.training.data import Array
 from quorum_rl.training.mechanism import PrivateStep, StepNumbers, StepShape
+from quorum_rl.training.randomness import Array
+
+Schedule: TypeAlias = npt.NDArray[np.int8]
+
+
+class StepKind(IntEnum):
+    """What a step does."""
+
+    NOTHING = -1  # padding behind the last step, or a step that only other runs take
+    PLAIN = 0
+    PRIVATE = 1
+
+
+def shuffled_schedule(private_steps: int, plain_steps: int, seed: int) -> Schedule:
+    """So many steps of either kind, in random order. `seed` is public.
+
+    Raises:
+        QuorumError: if there is no step, or a number is negative.
+    """
+    if min(private_steps, plain_steps) < 0 or private_steps + plain_steps == 0:
+        raise QuorumError(
+            f"there are {private_steps} private and {plain_steps} plain steps: give at least one."
+        )
+    steps = np.full(private_steps + plain_steps, StepKind.PLAIN, np.int8)
+    steps[:private_steps] = StepKind.PRIVATE
+    return np.random.default_rng(seed).permutation(steps)
+
+
+def steps_at_share(private_steps: int, private_share: float) -> int:
+    """How many plain steps make the private ones the given share of all.
+
+    Raises:
+        QuorumError: if the share is not above 0 and at most 1.
+    """
+    require("private_share", private_share, SHARE)
+    return round(private_steps * (1 / private_share - 1))
 
 
 @dataclass(frozen=True)
@@ -28,16 +77,14 @@ class Optimiser:
     transformation: optax.GradientTransformation
 
 
-_USUAL = {
-    "sgd": optax.identity,
-    "momentum": lambda: optax.trace(decay=0.9),
-    "adam": optax.scale_by_adam,
+OPTIMISERS: Final = {
+    name: Optimiser(name, transformation)
+    for name, transformation in (
+        ("sgd", optax.identity()),
+        ("momentum", optax.trace(decay=0.9)),
+        ("adam", optax.scale_by_adam()),
+    )
 }
-
-
-@cache
-def _usual(name: str) -> Optimiser:
-    return Optimiser(name, _USUAL[name]())
 
 
 def optimiser_of(said: str | Optimiser) -> Optimiser:
@@ -48,9 +95,9 @@ def optimiser_of(said: str | Optimiser) -> Optimiser:
     """
     if isinstance(said, Optimiser):
         return said
-    if said not in _USUAL:
-        raise unknown_name("optimiser", said, _USUAL)
-    return _usual(said)
+    if said not in OPTIMISERS:
+        raise unknown_name("optimiser", said, OPTIMISERS)
+    return OPTIMISERS[said]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +117,14 @@ class Recipe:
     learner: Learner
     private_shape: StepShape | None
     batch_size: int = 256
-    optimiser: Optimiser = optimiser_of("adam")  # noqa: RUF009  # frozen
+    optimiser: Optimiser = OPTIMISERS["adam"]
     shared_optimiser: bool = False
     averaging: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise QuorumError(f"the batch size is {self.batch_size}: give at least 1.")
-        if not 0 <= self.averaging <= 1:
-            raise QuorumError(f"averaging is {self.averaging}: give a decay from 0 to 1.")
+        require("batch_size", self.batch_size, at_least(1))
+        decay = Rule("a decay from 0 to 1", lambda averaging: 0 <= averaging <= 1)
+        require("averaging", self.averaging, decay)
 
 
 @pytree
@@ -109,6 +155,23 @@ class Run:
         return "Run(sensitive)"
 
 
+@pytree
+class TrainState:
+    """The state of some runs; every leaf has a first axis of runs.
+
+    `optimisers` has the state of the one for plain and of the one for private steps. `step` is how
+    far into the schedule the runs are, places with nothing to do included.
+
+    Parameters that private steps have touched are as private as the ledger says they are.
+    """
+
+    params: Any
+    target: Any
+    optimisers: tuple[Any, Any]
+    average: Any
+    step: Array
+
+
 def new_run(
     *,
     noise_key: Any,
@@ -127,20 +190,17 @@ def new_run(
     Raises:
         QuorumError: if a learning rate is not positive.
     """
-    rates = (
-        learning_rate,
-        learning_rate if private_learning_rate is None else private_learning_rate,
-    )
-    for rate in rates:
-        if not rate > 0:
-            raise QuorumError(f"the learning rate is {rate}: give a positive number.")
+    if private_learning_rate is None:
+        private_learning_rate = learning_rate
+    require("learning_rate", learning_rate, POSITIVE)
+    require("private_learning_rate", private_learning_rate, POSITIVE)
     scale = 0.0 if private is None else private.noise_scale
     return Run(
         noise_key=jnp.asarray(noise_key, jnp.uint32),
         public_key=jnp.asarray(public_key, jnp.uint32),
         noise_scale=jnp.asarray(np.float64(scale).reshape(1).view(np.uint32)),
-        learning_rate=jnp.asarray(rates[0], jnp.float32),
-        private_learning_rate=jnp.asarray(rates[1], jnp.float32),
+        learning_rate=jnp.asarray(learning_rate, jnp.float32),
+        private_learning_rate=jnp.asarray(private_learning_rate, jnp.float32),
         rates_end=jnp.asarray(rates_end, jnp.float32),
         average_from=jnp.asarray(average_from, jnp.float32),
         plain_part=(jnp.asarray(plain_part[0]), jnp.asarray(plain_part[1])),

@@ -1,61 +1,92 @@
-"""What a fit is told, and its plan: the same in every process that takes part."""
+"""What the stages of a run share, and what all processes of a run must agree on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypeAlias
 
 import jax
 import numpy as np
 
+from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.distributed import this_machine
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.learners import Learner, learner_to_json
-from quorum_rl.logs import Declared, Demonstrations
-from quorum_rl.pipeline.plan import FitPlan, plan_fit
-from quorum_rl.pipeline.rule import chosen_learner
+from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline.folder import RunFolder
+from quorum_rl.pipeline.learner_rule import asked_learner
+from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
-from quorum_rl.privacy import event_to_json
+from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.release import experts_who_acted
 
 ASKED: Final = 8  # experts whose answers processes compare
 
-ReportLine = Callable[[str], None]
-StepProgress = Callable[[int, int], bool | None]
+ReportLine: TypeAlias = Callable[[str], None]
+StepProgress: TypeAlias = Callable[[int, int], bool | None]
 
 
-class FitOptions(TypedDict, total=False):
-    """What else may be said of a run; see `fit`."""
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out, whatever it learns; see `fit`."""
 
-    minimum_experts: int | None
-    learner: str | Learner
-    learner_settings: Mapping[str, Any]
-    settings: FitSettings | None
     folder: str | Path
     accepted: Sequence[str]
     seed: int | None
-    diagnostics_not_private: bool
     report: ReportLine
     progress: StepProgress | None
     command: str | None
 
 
+@dataclass(frozen=True)
+class RunContext:
+    """What the stages of one run share. `keys` are SECRET."""
+
+    folder: RunFolder
+    plan: FitPlan
+    options: RunOptions
+    entropy: Entropy
+    keys: dict[str, list[int]]
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls this run."""
+        return self.folder.name()
+
+    def report(self, line: str) -> None:
+        self.options.report(line)
+
+    def charged(self, ledger: Ledger, event: Event) -> bool:
+        """Whether this run has paid for this stage already."""
+        return any(
+            charge.run == self.name and charge.event == event for charge in ledger.record.charges
+        )
+
+
 def planned(
     demonstrations: Demonstrations,
     experts: LoggedExperts | UnloggedExperts | None,
+    *,
     epsilon: float,
     delta: float,
-    options: FitOptions,
+    minimum_experts: int | None,
+    learner: str | Learner,
+    learner_settings: Mapping[str, Any] | None,
+    settings: FitSettings | None,
+    diagnostics_not_private: bool,
 ) -> tuple[FitPlan, Demonstrations, LoggedExperts | None]:
     """The plan of a fit, from what is declared, and what it is of."""
-    settings = settings_of(options)
-    demonstrations = demonstrations.of_at_least(options.get("minimum_experts"))
+    settings = settings or FitSettings()
+    check_noisy([settings], diagnostics_not_private)
+    demonstrations = demonstrations.of_at_least(minimum_experts)
     if isinstance(experts, UnloggedExperts):
         experts = experts_who_acted(experts, demonstrations)
+    declared = demonstrations.declared
     plan = plan_fit(
-        demonstrations.declared,
-        learner_of(options, demonstrations.declared, (epsilon, delta)),
+        declared,
+        asked_learner(declared, settings, (epsilon, delta), learner, learner_settings),
         epsilon=epsilon,
         delta=delta,
         settings=settings,
@@ -64,37 +95,17 @@ def planned(
     return plan, demonstrations, experts
 
 
-def settings_of(options: FitOptions) -> FitSettings:
-    for unknown in options.keys() - FitOptions.__annotations__.keys():
-        raise unknown_name("option of a fit", unknown, FitOptions.__annotations__)
-    settings = options.get("settings") or FitSettings()
-    check_noisy([settings], options.get("diagnostics_not_private", False))
-    return settings
-
-
 def check_noisy(settings: Iterable[FitSettings], diagnostics_not_private: bool) -> None:
     """Refuse settings without noise, unless somebody says that they are wanted.
 
     Raises:
         QuorumError: naming what to say.
     """
-    if not diagnostics_not_private and any(one.method == "non-private" for one in settings):
+    if not diagnostics_not_private and any(chosen.method == "non-private" for chosen in settings):
         raise QuorumError(
             "the non-private method looks at the logs without noise: for synthetic experts say "
             "diagnostics_not_private=True (--diagnostics-not-private)."
         )
-
-
-def learner_of(options: FitOptions, declared: Declared, cost: tuple[float, float]) -> Learner:
-    learner, settings = options.get("learner", "auto"), options.get("learner_settings", {})
-    if isinstance(learner, str):
-        return chosen_learner(declared, settings_of(options), cost, learner, settings)
-    if settings:
-        raise QuorumError(
-            f"learner_settings are for a learner by name, and the learner is {learner!r}: leave "
-            "them out."
-        )
-    return learner
 
 
 def said_by_all(
@@ -114,7 +125,7 @@ def said_by_all(
     state = demonstrations.columns.observations[:1]
     some = sorted({len(experts) * part // ASKED for part in range(ASKED)})
     try:
-        answers = [experts.probabilities_of(slice(one, one + 1), state).ravel() for one in some]
+        answers = [experts.probabilities_of(slice(i, i + 1), state).ravel() for i in some]
     except QuorumError as error:  # such as of another world: the others are waiting to hear it
         return facts | {"answers": str(error)}
     return facts | {"answers": np.round(answers, 3).tolist()}  # whatever the last bits are

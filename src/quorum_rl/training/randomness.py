@@ -1,11 +1,41 @@
-"""Random bits in bulk: Threefry-2x32, the generator of JAX's keys, as one stretch of arithmetic."""
+"""Random bits: every step's randomness follows from its run's key and its own number alone.
+
+Bits in bulk are made by Threefry-2x32, the generator of JAX's keys, as one stretch of arithmetic.
+"""
+
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
+Array: TypeAlias = jax.Array
 
-_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+ROTATIONS: Final = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+class StepKeys(NamedTuple):
+    """For who is drawn, for which of their transitions, for the contribution, for the noise."""
+
+    sampling: Array
+    transitions: Array
+    contribution: Array
+    noise: Array
+
+
+def key_of(words: Any) -> Array:
+    """The JAX key that is made of these words."""
+    key: Array = jax.random.wrap_key_data(words, impl="threefry2x32")
+    return key
+
+
+def step_key(noise_words: Any, number: Array) -> Array:
+    """The secret key of the step of that number, the first being 1."""
+    return jax.random.fold_in(key_of(noise_words), number)
+
+
+def keys_of(key: Array) -> StepKeys:
+    """A private step's keys. Give every step a key of its own."""
+    return StepKeys(*jax.random.split(key, 4))
 
 
 def random_words(key: Array, high: Array | int, low: Array) -> tuple[Array, Array]:
@@ -23,7 +53,7 @@ def random_words(key: Array, high: Array | int, low: Array) -> tuple[Array, Arra
     first = jnp.broadcast_to(jnp.asarray(high, jnp.uint32), low.shape) + keys[0]
     second = low + keys[1]
     for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
+        for rotation in ROTATIONS[group % 2]:
             first += second
             second = (second << rotation | second >> (32 - rotation)) ^ first
         first += keys[(group + 1) % 3]

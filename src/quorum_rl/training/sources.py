@@ -1,16 +1,20 @@
-"""The experts' data spread over all devices: each holds the transitions of its own experts only."""
+"""Where private steps read from: one device, all devices, or the log's own file."""
 
-from typing import Any, TypeVar
+import os
+from typing import Any, Final, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
-from quorum_rl.distributed import SPLIT, whole_mesh
+from quorum_rl.distributed import SPLIT, WHOLE, is_single_process, whole_mesh
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
-from quorum_rl.training.data import ExpertData, check_numbered
+from quorum_rl.training.data import ExpertData, check_numbered, expert_data
+from quorum_rl.training.mapped import MappedData, mapped_data
+
+MEMORY_SHARE: Final = 0.25  # of the memory, that a log may take: making it takes as much again
 
 TreeT = TypeVar("TreeT")
 
@@ -28,6 +32,40 @@ class SpreadData:
 
     def __repr__(self) -> str:
         return "SpreadData(sensitive)"
+
+
+PrivateData: TypeAlias = ExpertData | SpreadData | MappedData
+
+
+def private_source(demonstrations: Demonstrations) -> PrivateData:
+    """The transitions as private steps read them; wherever that is, they read the same.
+
+    Spread over all devices where there are several processes or accelerators. On one device, a log
+    that would take more than a quarter of its memory stays in its file. The cores of a CPU share
+    their memory, so nothing is spread over them.
+
+    Raises:
+        QuorumError: if there is no expert.
+    """
+    if not is_single_process() or (jax.default_backend() != "cpu" and len(jax.devices()) > 1):
+        return spread_data(demonstrations)
+    if demonstrations.source is not None and device_bytes(demonstrations) > MEMORY_SHARE * memory():
+        return mapped_data(demonstrations)
+    return expert_data(demonstrations)
+
+
+def device_bytes(demonstrations: Demonstrations) -> int:
+    """What all transitions take on a device: both states, action, reward and two flags."""
+    width = demonstrations.declared.observation_size
+    return demonstrations.transition_count * (8 * width + 10)
+
+
+def memory() -> int:
+    """The bytes of memory that the first device has."""
+    known = jax.local_devices()[0].memory_stats()
+    if known and "bytes_limit" in known:
+        return int(known["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def spread_data(demonstrations: Demonstrations) -> SpreadData:
@@ -53,8 +91,11 @@ def spread_data(demonstrations: Demonstrations) -> SpreadData:
             np.array([first], np.int32),  # type: ignore[arg-type]
         )
 
-    own = {number: device for number, device in enumerate(everybody.devices) if _ours(device)}
-    parts = [jax.device_put(part(number), device) for number, device in own.items()]
+    parts = [
+        jax.device_put(part(number), device)
+        for number, device in enumerate(everybody.devices)
+        if device.process_index == jax.process_index()
+    ]
 
     def joined(*pieces: jax.Array) -> jax.Array:
         shape = (everybody.size * len(pieces[0]), *pieces[0].shape[1:])
@@ -66,12 +107,8 @@ def spread_data(demonstrations: Demonstrations) -> SpreadData:
 
 def everywhere(tree: TreeT) -> TreeT:
     """The same on every device; all processes give the same."""
-    made: TreeT = jax.device_put(tree, NamedSharding(whole_mesh(), PartitionSpec()))
+    made: TreeT = jax.device_put(tree, NamedSharding(whole_mesh(), WHOLE))
     return made
-
-
-def _ours(device: jax.Device) -> bool:
-    return bool(device.process_index == jax.process_index())
 
 
 def even_cuts(offsets: npt.NDArray[np.integer[Any]], parts: int) -> npt.NDArray[np.int64]:

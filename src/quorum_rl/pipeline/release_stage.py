@@ -1,15 +1,58 @@
-"""A release that was made before, by itself: what it gave, and what it left for training."""
+"""Stage 1 of a run: a release of its own, or one that was made before, by itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quorum_rl.budget import Budget
+from quorum_rl.budget import Budget, Ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
-from quorum_rl.privacy import ReleaseEvent, event_from_json
-from quorum_rl.release import read_released_with_facts
+from quorum_rl.pipeline.context import RunContext
+from quorum_rl.privacy import ReleaseEvent, event_from_json, event_to_json
+from quorum_rl.release import (
+    read_released,
+    read_released_with_facts,
+    release_and_keep,
+    save_released,
+)
 from quorum_rl.types import Released
+
+
+def released_in_run(
+    run: RunContext,
+    demonstrations: Demonstrations,
+    experts: LoggedExperts | None,
+    ledger: Ledger,
+) -> tuple[Released | None, Demonstrations]:
+    """What the run's release gives, or gave before it was interrupted, and what it leaves."""
+    if run.plan.release is None or experts is None:
+        return None, demonstrations
+    folder, event = run.folder, run.plan.release.event
+    if not run.charged(ledger, event):
+        outcome = release_and_keep(
+            experts,
+            demonstrations,
+            run.plan.release,
+            ledger,
+            run=run.name,
+            accepted=run.options.accepted,
+            entropy=run.entropy,
+        )
+        folder.save_remaining(outcome.remaining.episodes)
+        facts = {"ledger": ledger.record.identity, **event_to_json(event)}
+        save_released(outcome.released, folder.released, facts)
+    if not (folder.remaining.exists() and folder.released.exists()):
+        run.report(
+            "the release was interrupted; it is paid for, and what it would have given is lost"
+        )
+        if event.mode == "paper":
+            return None, demonstrations
+        split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=1)
+        return None, split.training
+    released = read_released(folder.released)
+    run.report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
+    return released, replace(demonstrations, episodes=folder.read_remaining())
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +63,11 @@ class PriorRelease:
     released: Released
     facts: dict[str, Any]
     remaining: Demonstrations
+
+    def keep(self, path: Path) -> None:
+        """The run's folder has the released prefixes, whoever made the release."""
+        if not path.exists():
+            save_released(self.released, path, self.facts)
 
 
 def prior_release(path: str | Path, demonstrations: Demonstrations, budget: Budget) -> PriorRelease:

@@ -1,0 +1,114 @@
+"""Which learner a fit has: as asked, in the units of the logs' world, the rest by a rule.
+
+One number decides on the size of networks: the noise over the signal, ν = σ·√d / (q·m·√T) for T
+private steps with noise multiplier σ, d parameters and at least m experts. It is the usual size of
+the noise in the mean of all steps, where an expert's largest contribution is 1; more steps at the
+same cost leave it as it is. Where ν is small, a network may be larger; where even a linear policy
+has much of it, nothing is learned. docs/few-experts.md has the measurements, on experts that no
+result is reported for. All of it is a function of declared numbers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quorum_rl.envs import Units, get_world, units_of, world_names
+from quorum_rl.errors import QuorumError
+from quorum_rl.learners import DenseLearner, Learner, get_learner, hyper_parameters
+from quorum_rl.logs import Declared
+from quorum_rl.pipeline.plan import Cost
+from quorum_rl.pipeline.planning import (
+    check_declared,
+    noise_to_signal,
+    private_step,
+    steps_and_noise,
+)
+from quorum_rl.pipeline.settings import FitSettings
+
+OBSERVED: Final = ("observation_centre", "observation_scale")
+# The first network whose noise over signal is at most this; a linear one if none is.
+SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
+TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
+
+
+def asked_learner(
+    declared: Declared,
+    settings: FitSettings,
+    cost: Cost,
+    learner: str | Learner,
+    learner_settings: Mapping[str, Any] | None,
+) -> Learner:
+    """The learner of a fit: one by name with its settings, or one that is made already.
+
+    Raises:
+        QuorumError: for settings beside a learner that is made, or as `chosen_learner`.
+    """
+    if isinstance(learner, str):
+        return chosen_learner(declared, settings, cost, learner, learner_settings)
+    if learner_settings:
+        raise QuorumError(
+            f"learner_settings are for a learner by name, and the learner is {learner!r}: leave "
+            "them out."
+        )
+    return learner
+
+
+def chosen_learner(
+    declared: Declared,
+    settings: FitSettings,
+    cost: Cost,
+    name: str = "auto",
+    asked: Mapping[str, Any] | None = None,
+) -> DenseLearner:
+    """The learner called `name` with what is `asked` for, and the rest by the rule.
+
+    `auto` imitates, except in the paper's own methods, whose learner is CQL.
+
+    Raises:
+        QuorumError: as `learner_for`, or if a needed fact is not declared.
+    """
+    filled = settings.filled()
+    own = filled.is_local or filled.method == "solve"
+    if name == "auto":
+        name = "bc" if own else "cql"
+    given = dict(asked or {})
+    if filled.is_local and "target_rate" in hyper_parameters(name):
+        given.setdefault("target_rate", TARGET_RATE)
+    if not own or "hidden_sizes" in given:
+        return learner_for(declared, name, **given)
+    if filled.method == "solve":
+        return learner_for(declared, name, hidden_sizes=(), **given)
+    check_declared(declared, *cost)
+    steps, multiplier = steps_and_noise(filled, cost, [])
+    step = private_step(filled, declared, multiplier)
+    for sizes, most in SIZES:
+        learner = learner_for(declared, name, hidden_sizes=sizes, **given)
+        if noise_to_signal(step, steps, learner, declared) <= most:
+            break
+    return learner
+
+
+def learner_for(declared: Declared, name: str, /, **asked: Any) -> DenseLearner:
+    """The learner called `name`, with hyper-parameters as `asked`.
+
+    Where the logs declare a world that Quorum ships, the learner sees its numbers in the world's
+    `units`. They are public: no log had a part in them. What is asked for outranks them, and an
+    empty centre and scale leave observations as they are.
+
+    Raises:
+        QuorumError: if there is no such learner, or a hyper-parameter does not fit.
+    """
+    units, known = _units_of(declared), hyper_parameters(name)
+    usual: dict[str, Any] = {}
+    if units is not None and "reward_scale" in known:
+        usual["reward_scale"] = units.reward_scale
+    if units is not None and not any(observed in asked for observed in OBSERVED):
+        usual |= {"observation_centre": units.centre, "observation_scale": units.scale}
+    return get_learner(name, **usual | asked)
+
+
+def _units_of(declared: Declared) -> Units | None:
+    if declared.world not in world_names():
+        return None
+    world = get_world(declared.world)
+    same = declared.observation_size == world.spaces.observation_size
+    return units_of(world) if same else None

@@ -1,0 +1,333 @@
+"""How a budget is split over both stages: from settings and declared numbers, and no data."""
+
+import math
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, TooLittleBudgetError, require
+from quorum_rl.learners import Learner
+from quorum_rl.logs import Declared
+from quorum_rl.pipeline.plan import PAPER_DELTA_SHARE, Cost, FitPlan, noise_of_mean
+from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.privacy import (
+    Event,
+    ReleasePlan,
+    noise_multiplier_for,
+    plan_release,
+    steps_for,
+)
+from quorum_rl.training import (
+    PrivateStep,
+    check_parameters,
+    default_chunk,
+    steps_at_share,
+    trained_count,
+)
+
+RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
+NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
+NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
+
+
+class _Task(NamedTuple):
+    """What is to be planned. `settings` are filled; for `whole_epsilon` see `plan_fit`."""
+
+    settings: FitSettings
+    learner: Learner
+    declared: Declared
+    epsilon: float
+    delta: float
+    whole_epsilon: float
+
+    def plan(self, **stages: Any) -> FitPlan:
+        return FitPlan(
+            settings=self.settings,
+            learner=self.learner,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            **stages,
+        )
+
+    def plan_without_noise(self, release: ReleasePlan | None, *notes: str) -> FitPlan:
+        """No private steps: everything is learned from what is released, or from the logs."""
+        return self.plan(release=release, plain_steps=self.settings.release_only_steps, notes=notes)
+
+
+def plan_fit(
+    declared: Declared,
+    learner: Learner,
+    *,
+    epsilon: float,
+    delta: float,
+    settings: FitSettings | None = None,
+    can_query: bool = True,
+    whole_epsilon: float | None = None,
+) -> FitPlan:
+    """Split a budget over both stages, for experts of whom these facts are declared.
+
+    Without query access to the experts (`can_query`) nothing can be released. `whole_epsilon` is
+    about what all that the ledger will hold costs, where that is more than this fit: the release
+    then reserves as many trajectories as keep it from running out at such an epsilon.
+
+    Raises:
+        QuorumError: if a needed fact is not declared, or the numbers do not fit.
+    """
+    chosen = (settings or FitSettings()).filled()
+    whole = epsilon if whole_epsilon is None else whole_epsilon
+    task = _Task(chosen, learner, declared, epsilon, delta, whole)
+    if chosen.method == "non-private":
+        return task.plan_without_noise(None, NOT_PRIVATE)
+    check_declared(declared, epsilon, delta)
+    if chosen.method != "selective":
+        return _privately(task)
+    if not can_query:
+        return _privately(task, None, "the experts cannot be queried, so nothing is released")
+    return _as_published(task) if chosen.mode == "paper" else _selectively(task)
+
+
+def plan_training(
+    declared: Declared,
+    learner: Learner,
+    release: ReleasePlan,
+    *,
+    epsilon: float,
+    delta: float,
+    settings: FitSettings | None = None,
+) -> FitPlan:
+    """The second stage beside a release that was made before: both cost the budget together.
+
+    Raises:
+        QuorumError: if a needed fact is not declared, or the release alone spends the budget.
+    """
+    check_declared(declared, epsilon, delta)
+    chosen = (settings or FitSettings()).filled()
+    task = _Task(chosen, learner, declared, epsilon, delta, epsilon)
+    both = _privately(task, release)
+    if both.mostly_noise is None:
+        return both
+    return task.plan_without_noise(release, f"{both.mostly_noise}, so none is taken")
+
+
+def check_declared(declared: Declared, epsilon: float, delta: float) -> None:
+    """Refuse a cost that is none, and logs that do not say how many experts there are.
+
+    Raises:
+        QuorumError: for either.
+    """
+    require("epsilon", epsilon, POSITIVE)
+    require("delta", delta, FRACTION)
+    if declared.minimum_experts is None:
+        raise QuorumError(
+            "the demonstrations do not declare how many experts there are at least, which the "
+            "guarantee counts on: declare minimum_experts (--minimum-experts), here or when "
+            "collecting."
+        )
+
+
+def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> FitPlan:
+    """Private steps, beside a release if there is one."""
+    settings = task.settings
+    beside: list[Event] = [] if release is None else [release.event]
+    steps, multiplier = steps_and_noise(settings, (task.epsilon, task.delta), beside)
+    private = private_step(settings, task.declared, multiplier)
+    return task.plan(
+        release=release,
+        private=private,
+        private_steps=steps,
+        plain_steps=0 if release is None else steps_at_share(steps, settings.private_share),
+        notes=notes,
+        noise=noise_to_signal(private, steps, task.learner, task.declared),
+    )
+
+
+def _selectively(task: _Task) -> FitPlan:
+    """Both stages where both pay; the better one alone where the other would only waste."""
+    cost, share = (task.epsilon, task.delta), task.settings.release_share
+    if share == 1:
+        return _release_alone(task)
+    release = _useful_release(task, (share * task.epsilon, RELEASE_DELTA_SHARE * task.delta))
+    useless = _too_little(task, release)
+    if useless is None:
+        plan = _privately(task, release)
+    else:
+        plan = _privately(task, None, f"{useless}, so every step is private")
+    too_noisy = plan.mostly_noise
+    if too_noisy is None:
+        return plan
+    whole = _useful_release(task, cost)
+    if whole is None:
+        note = f"{too_noisy}, but nothing could be released even with all of epsilon"
+        return _privately(task, None, note)
+    return task.plan_without_noise(whole, f"{too_noisy}, so the release gets all of epsilon")
+
+
+def _release_alone(task: _Task) -> FitPlan:
+    release = _useful_release(task, (task.epsilon, task.delta))
+    if release is None:
+        raise TooLittleBudgetError(
+            f"nothing can be released with all of epsilon = {task.epsilon:g}, and release_share is "
+            "1: give a smaller share, or a larger epsilon."
+        )
+    return task.plan_without_noise(release)
+
+
+def _as_published(task: _Task) -> FitPlan:
+    """The paper's split and calibration: q = p·b/m over all steps, sums of both stages."""
+    settings, epsilon, delta = task.settings, task.epsilon, task.delta
+    share, probability = settings.release_share, settings.private_share
+    if settings.private_steps is None:
+        raise QuorumError("private_steps is open: mode paper needs it, so give a number.")
+    delta_share = 1.0 if share >= 1 else PAPER_DELTA_SHARE
+    release = _release_at(
+        task._replace(whole_epsilon=epsilon), (share * epsilon, delta_share * delta)
+    )
+    if share >= 1 or probability == 0:
+        return task.plan_without_noise(release, NOT_AS_CLAIMED)
+    plain = steps_at_share(settings.private_steps, probability)
+    assert settings.sampling_rate is not None  # filled
+    multiplier = settings.noise_multiplier or noise_multiplier_for(
+        steps=settings.private_steps + plain,
+        sampling_rate=probability * settings.sampling_rate,
+        epsilon=(1 - share) * epsilon,
+        delta=(1 - PAPER_DELTA_SHARE) * delta,
+    )
+    step = private_step(settings, task.declared, multiplier)
+    # Refuses what cannot be.
+    noise_to_signal(step, settings.private_steps, task.learner, task.declared)
+    return task.plan(
+        release=release,
+        private=step,
+        private_steps=settings.private_steps,
+        plain_steps=plain,
+        notes=(NOT_AS_CLAIMED,),
+    )
+
+
+# --- the release ---
+
+
+def _useful_release(task: _Task, own: Cost) -> ReleasePlan | None:
+    """A release at a cost of its own, of which something can come out."""
+    if task.declared.minimum_trajectories == 1:  # reserved, none would be left to train on
+        return None
+    try:
+        plan = _release_at(task, own)
+    except TooLittleBudgetError:
+        return None
+    return plan if plan.feasible else None
+
+
+def _release_at(task: _Task, own: Cost) -> ReleasePlan:
+    """The release at a cost of its own within the total.
+
+    Raises:
+        TooLittleBudgetError: if its cost is too little for any.
+    """
+    settings, declared = task.settings, task.declared
+    assert declared.minimum_experts is not None  # checked before
+    floor = declared.p_min or None
+    pool_limit = settings.pool_limit
+    if declared.minimum_trajectories is not None:  # one of every expert is left for training
+        pool_limit = min(pool_limit, max(declared.minimum_trajectories - 1, 1))
+    return plan_release(
+        experts=declared.minimum_experts,
+        actions=declared.action_count,
+        horizon=declared.horizon,
+        epsilon=own[0],
+        delta=own[1],
+        p_min=floor,
+        stop_probability=settings.stop_probability if floor is None else None,
+        prefix_cap=settings.prefix_cap,
+        iterations=settings.iterations,
+        mode=settings.mode,
+        agreement=settings.agreement,
+        pool_limit=pool_limit,
+        overflow_epsilon=task.whole_epsilon,
+    )
+
+
+def _too_little(task: _Task, release: ReleasePlan | None) -> str | None:
+    """Why a release would not pay beside private steps, or nothing."""
+    settings, horizon = task.settings, task.declared.horizon
+    expected = 0.0 if release is None else release.expected_transitions
+    if release is None or expected < settings.least_released:
+        return (
+            f"about {expected:.0f} transitions would be released with {settings.release_share:g} "
+            "of epsilon, too few to pay"
+        )
+    length = expected / release.event.iterations
+    if length < settings.least_reached * horizon:
+        return (
+            f"released prefixes would be about {length:.1f} of at most {horizon} steps long, too "
+            "short to pay"
+        )
+    return None
+
+
+# --- private steps ---
+
+
+def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
+    """Calibrate the noise for the steps, or the steps for the noise.
+
+    Raises:
+        TooLittleBudgetError: if the cost does not allow them.
+    """
+    epsilon, delta = cost
+    rate, steps, multiplier = (
+        settings.sampling_rate,
+        settings.private_steps,
+        settings.noise_multiplier,
+    )
+    assert rate is not None  # filled
+    if multiplier is None:
+        assert steps is not None  # filled
+        return steps, noise_multiplier_for(
+            steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
+        )
+    most = steps_for(
+        noise_multiplier=multiplier,
+        sampling_rate=rate,
+        epsilon=epsilon,
+        delta=delta,
+        beside=beside,
+    )
+    if most == 0 or (steps is not None and steps > most):
+        raise TooLittleBudgetError(
+            f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
+            f"steps, not {steps or 'one'}: give more noise, or fewer steps."
+        )
+    return (most if steps is None else steps), multiplier
+
+
+def private_step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
+    """A private step with this noise, in numbers that are declared; of settings that are filled."""
+    rate, clip_norm, normalised = settings.sampling_rate, settings.clip_norm, settings.normalised
+    assert declared.minimum_experts is not None  # checked before
+    assert rate is not None
+    assert clip_norm is not None
+    contribution = settings.contribution
+    return PrivateStep(
+        sampling_rate=rate,
+        clip_norm=clip_norm,
+        noise_multiplier=multiplier,
+        expected_batch=rate * declared.minimum_experts,
+        chunk=default_chunk(declared.minimum_experts, rate, contribution.transitions),
+        contribution=contribution,
+        normalised=bool(normalised),
+    )
+
+
+def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: Declared) -> float:
+    """The usual size of the noise in the mean of all steps, the largest contribution being 1.
+
+    Raises:
+        QuorumError: for more parameters than private steps take.
+    """
+    shapes = jax.eval_shape(
+        lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
+    )
+    count = trained_count(learner, shapes, step.contribution)
+    check_parameters(count, step.units)
+    return noise_of_mean(step, steps) * math.sqrt(count)
