@@ -16,12 +16,12 @@ from cryptography.exceptions import InvalidSignature
 from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
 from run_folders import USUAL, Making, names
 
-from quorum_rl.budget.checked import check_certificate
+from quorum_rl.budget.checking import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
 from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
-from quorum_rl.publication import check_bundle, publish
+from quorum_rl.report import check_bundle, publish
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_read_only_folder_leaves_nothing_behind(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorum_rl.publication.bundle.Path.mkdir", refuse)
+        patch.setattr("quorum_rl.report.bundle.Path.mkdir", refuse)
         assert "Permission denied" in refusal(run, out)
     publish(run, out)
 

@@ -23,6 +23,20 @@ def require_file(path: str | Path, what: str) -> None:
         raise QuorumError(f"{what} {str(path)!r}: there is no such file.")
 
 
+def read_file(path: Path, what: str) -> bytes:
+    """The content of a file, which is the user's `what`.
+
+    Raises:
+        QuorumError: if it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise QuorumError(f"there is no {what} at {str(path)!r}: give its file.") from error
+    except OSError as error:
+        raise QuorumError(f"the {what} {str(path)!r} cannot be read: {error.strerror}.") from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import at_least, require
 
 _FIRST_BLOCK: Final = 64  # bytes: what one draw of noise usually needs
 _LARGEST_BLOCK: Final = 4096
@@ -91,8 +91,7 @@ class SeededEntropy:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise QuorumError(f"the seed of the noise is {self.seed}: give 0 or more.")
+        require("the seed of the noise", self.seed, at_least(0))
 
     @property
     def reproducible(self) -> bool:

@@ -14,17 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from quorum_rl.budget.lines import START, Json, line_of
 from quorum_rl.budget.record import (
     FORMAT,
     RELATION,
+    START,
+    Json,
     Kind,
     LedgerRecord,
+    line_of,
     no_ledger,
     record_of,
 )
-from quorum_rl.budget.spent import spent_epsilon
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
 from quorum_rl.files import write_new
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
 
@@ -200,6 +201,33 @@ class Ledger:
             ) from error
 
 
+def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:
+    """What all charges cost together at `delta` (the ledger's own if not given), never too little.
+
+    A torn line may have charged all that was left, so all of it counts.
+
+    Raises:
+        QuorumError: if neither the ledger nor the caller names a delta.
+    """
+    at = record.delta if delta is None else delta
+    if at is None:
+        raise QuorumError("this research ledger has no delta: say at which delta to account it.")
+    total = total_epsilon(record.events, at) if record.events else 0.0
+    return with_torn_line(record, total, at)
+
+
+def with_torn_line(record: LedgerRecord, total: float, delta: float) -> float:
+    """What counts as spent at `delta` if the charges that can be read cost `total` there."""
+    if math.isnan(total):
+        return math.inf
+    if not record.torn:
+        return total
+    # The budget bounds a torn charge at the budget's own delta only; at a smaller one nothing does.
+    if record.kind == "research" or record.epsilon is None or record.delta is None:
+        return math.inf
+    return max(total, record.epsilon) if delta >= record.delta else math.inf
+
+
 def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> None:
     if kind not in ("production", "research"):
         raise QuorumError(f"a ledger is production or research, not {kind!r}: choose one.")
@@ -208,10 +236,10 @@ def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> Non
         raise QuorumError(
             f"a production ledger needs its {' and '.join(missing)}: give the budget."
         )
-    if epsilon is not None and not 0 < epsilon < float("inf"):
-        raise QuorumError(f"the ledger's epsilon is {epsilon}: give a positive number.")
-    if delta is not None and not 0 < delta < 1:
-        raise QuorumError(f"the ledger's delta is {delta}: give a number between 0 and 1.")
+    if epsilon is not None:
+        require("the ledger's epsilon", epsilon, POSITIVE)
+    if delta is not None:
+        require("the ledger's delta", delta, FRACTION)
 
 
 def _check_pool(record: LedgerRecord, pool: Json) -> None:

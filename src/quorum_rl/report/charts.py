@@ -1,23 +1,31 @@
-"""The charts of a report, as Vega-Lite specifications.
+"""The charts of a report, as Vega-Lite specifications with the numbers in a table beside them.
 
 Colours are CSS variables of the page, so a chart follows it into the dark and onto paper. Legends
 are switches: clicking an entry takes it out of the chart, clicking it again brings it back.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import altair as alt
 
-from quorum_rl.report.facts import Agreement, Comparison, LearningCurve, Prefixes, Spending
+from quorum_rl.report.facts import (
+    Agreement,
+    ComparedMethods,
+    LearningCurve,
+    Missing,
+    Prefixes,
+    RunReport,
+    Spending,
+)
 
 INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
 BLUE, ORANGE, GREEN, PURPLE = "var(--blue)", "var(--orange)", "var(--green)", "var(--purple)"
 MOST_BARS: Final = 30
+TABLE_ROWS: Final = 20  # of a chart's table; a longer one is thinned out
 LEAST_SHARE: Final = 1e-4  # of the experts that is drawn
-FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-NOT_PRIVATE: Final = "not private"
-ADDED_UP, TOGETHER = "added up", "together"
 PART_COLOURS: Final = {
     "release, alone": BLUE,
     "private steps, alone": ORANGE,
@@ -32,7 +40,44 @@ Rows = list[dict[str, Any]]
 Spec = dict[str, Any]
 
 
-def budget_chart(spending: Spending) -> Spec:
+@dataclass(frozen=True)
+class Chart:
+    """A chart with what stands for it where it cannot be seen: a sentence and a table."""
+
+    id: str
+    label: str
+    spec: Spec
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def charts_of(report: RunReport) -> dict[str, Chart]:
+    """The charts of those parts of a report that are there, by the names of their sections."""
+    made = {}
+    if not isinstance(report.spending, Missing) and _drawable(report.spending):
+        made["budget"] = _budget(report.spending)
+    if not isinstance(report.comparison, Missing):
+        made["comparison"] = _comparison(report.comparison)
+    if not isinstance(report.prefixes, Missing):
+        made["prefixes"] = _prefixes(report.prefixes)
+    if not isinstance(report.learning, Missing):
+        made["learning"] = _learning(report.learning)
+    if report.agreement is not None:
+        made["agreement"] = _agreement(report.agreement)
+    return made
+
+
+def epsilon_text(epsilon: float) -> str:
+    """An ε as people read it; certificates have rounded it up already."""
+    return f"{epsilon:.4f}".rstrip("0").rstrip(".") if math.isfinite(epsilon) else "∞"
+
+
+def _drawable(spending: Spending) -> bool:
+    costs = [stage.epsilon for stage in spending.stages] + [spending.together]
+    return bool(spending.stages) and all(math.isfinite(cost) for cost in costs)
+
+
+def _budget(spending: Spending) -> Chart:
     """ε by stage: each alone and added up, against what both cost together."""
     rows = _budget_rows(spending)
     accounts = list(dict.fromkeys(row["account"] for row in rows))
@@ -47,65 +92,67 @@ def budget_chart(spending: Spending) -> Spec:
             y=alt.Y("account:N", title=None, sort=accounts),
             color=colour,
             order="order:Q",
-            tooltip=[
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("epsilon:Q", title="ε", format=".4f"),
-            ],
+            tooltip=[_tip("part:N"), _tip("epsilon:Q", "ε", ".4f")],
         )
         .add_params(chosen)
     )
-    return _finished(chart, height=48 * len(accounts))
+    costs = [(f"{stage.name}, alone", stage.epsilon) for stage in spending.stages]
+    costs += [
+        ("added up", spending.added_up),
+        ("together: what counts as spent", spending.together),
+    ]
+    if spending.allowed is not None and spending.unspent is not None:
+        costs += [("unspent", spending.unspent), ("the ledger's budget", spending.allowed)]
+    return Chart(
+        "budget-chart",
+        "Bar chart of epsilon: the stages alone and added up, against both together.",
+        _finished(chart, height=48 * len(accounts)),
+        ("part", f"ε at δ = {spending.delta:g}"),
+        tuple((part, epsilon_text(cost)) for part, cost in costs),
+    )
 
 
 def _budget_rows(spending: Spending) -> Rows:
     """A row for each part of a bar. One stage alone needs no second bar to compare it with."""
     several = len(spending.stages) > 1
     rows: Rows = [
-        {"account": ADDED_UP, "part": f"{stage.name}, alone", "epsilon": stage.epsilon}
+        {"account": "added up", "part": f"{stage.name}, alone", "epsilon": stage.epsilon}
         for stage in spending.stages
         if several
     ]
     spent = "spent, both stages" if several else spending.stages[0].name
-    account = TOGETHER if several else "spent"
+    account = "together" if several else "spent"
     rows.append({"account": account, "part": spent, "epsilon": spending.together})
     if spending.unspent:
         rows.append({"account": account, "part": "unspent", "epsilon": spending.unspent})
     return [{**row, "order": order} for order, row in enumerate(rows)]
 
 
-def comparison_chart(comparison: Comparison) -> Spec:
+def _comparison(comparison: ComparedMethods) -> Chart:
     """Scores by ε: means with intervals and single seeds; what is not private as a band behind."""
-    names = list(dict.fromkeys(method.name for method in comparison.methods))
+    methods = comparison.methods
+    names = list(dict.fromkeys(method.name for method in methods))
     chosen, colour = _switch("method", names, _method_colours(names))
     rows = _chart(_comparison_rows(comparison)).transform_filter(chosen)
     means = rows.transform_filter("datum.kind == 'mean'")
     bounds = rows.transform_filter("datum.kind == 'bound'")
     seeds = rows.transform_filter("datum.kind == 'seed'")
-    title = "score"
-    low = alt.Y("low:Q", title=title)
-    score = alt.Y("score:Q", title=title)
-    private = list(dict.fromkeys(one.name for one in comparison.methods if one.epsilon is not None))
+    low, score = alt.Y("low:Q", title="score"), alt.Y("score:Q", title="score")
+    private = list(dict.fromkeys(method.name for method in methods if method.epsilon is not None))
+    epsilons = sorted({method.epsilon for method in methods if method.epsilon is not None})
     at = {
         "x": alt.X(
             "epsilon:N",
             title="ε of the whole run",
-            sort=_epsilons(comparison),
+            sort=[_epsilon_label(epsilon) for epsilon in epsilons],
             axis=alt.Axis(labelAngle=0),
             scale=alt.Scale(paddingInner=0.45, paddingOuter=0.3),
         ),
         "xOffset": alt.XOffset("method:N", sort=private, scale=alt.Scale(domain=private)),
         "color": colour,
     }
-    shown = [
-        alt.Tooltip("method:N", title="method"),
-        alt.Tooltip("epsilon:N", title="ε"),
-        alt.Tooltip("score:Q", title="score", format=".3f"),
-    ]
-    interval = [
-        alt.Tooltip("low:Q", title="95% from", format=".3f"),
-        alt.Tooltip("high:Q", title="95% to", format=".3f"),
-    ]
-    one_seed = [*shown, alt.Tooltip("seed:O", title="seed")]
+    shown = [_tip("method:N"), _tip("epsilon:N", "ε"), _tip("score:Q", "score", ".3f")]
+    interval = [_tip("low:Q", "95% from", ".3f"), _tip("high:Q", "95% to", ".3f")]
     chart = alt.layer(
         _level(1.0, "reference policy"),
         _level(0.0, "random policy"),
@@ -115,21 +162,39 @@ def comparison_chart(comparison: Comparison) -> Spec:
         bounds.mark_rule(strokeWidth=2).encode(y=score, color=colour, tooltip=shown + interval),
         means.mark_rule(strokeWidth=2.5).encode(**at, y=low, y2="high:Q"),
         seeds.mark_tick(orient="horizontal", size=15, thickness=1.5, opacity=0.75).encode(
-            **at, y=score, tooltip=one_seed
+            **at, y=score, tooltip=[*shown, _tip("seed:O")]
         ),
         means.mark_point(size=110, filled=True, opacity=1)
         .encode(**at, y=score, tooltip=shown + interval)
         .add_params(chosen),
     )
-    return _finished(chart, height=280)
+    table = [
+        (
+            method.name,
+            _epsilon_label(method.epsilon),
+            "–" if method.delta is None else f"{method.delta:g}",
+            f"{method.score:.3f}",
+            "–" if method.interval is None else "{:.3f} to {:.3f}".format(*method.interval),
+            "–" if method.mean_return is None else f"{method.mean_return:.4g}",
+            method.note or "–",
+        )
+        for method in methods
+    ]
+    return Chart(
+        "comparison-chart",
+        "Chart of scores with 95% intervals by epsilon, one colour for each method.",
+        _finished(chart, height=280),
+        ("method", "ε", "δ", "score", "95% interval", "mean return", "note"),
+        tuple(table),
+    )
 
 
-def _comparison_rows(comparison: Comparison) -> Rows:
+def _comparison_rows(comparison: ComparedMethods) -> Rows:
     """A row for each mean, which is a bound where it is not private, and one for each seed."""
     rows: Rows = []
     for method in comparison.methods:
         low, high = method.interval or (method.score, method.score)
-        own = {"method": method.name, "epsilon": epsilon_label(method.epsilon)}
+        own = {"method": method.name, "epsilon": _epsilon_label(method.epsilon)}
         kind = "bound" if method.epsilon is None else "mean"
         rows.append({**own, "score": method.score, "low": low, "high": high, "kind": kind})
         if method.epsilon is not None:
@@ -150,14 +215,8 @@ def _level(score: float, name: str) -> Any:
     return alt.layer(line, label)
 
 
-def _epsilons(comparison: Comparison) -> list[str]:
-    """The columns of the chart, the smallest ε first."""
-    found = {method.epsilon for method in comparison.methods if method.epsilon is not None}
-    return [epsilon_label(epsilon) for epsilon in sorted(found)]
-
-
-def epsilon_label(epsilon: float | None) -> str:
-    return NOT_PRIVATE if epsilon is None else f"{epsilon:g}"
+def _epsilon_label(epsilon: float | None) -> str:
+    return "not private" if epsilon is None else f"{epsilon:g}"
 
 
 def _method_colours(names: Sequence[str]) -> list[str]:
@@ -165,40 +224,42 @@ def _method_colours(names: Sequence[str]) -> list[str]:
     return [METHOD_COLOURS.get(name) or next(others) for name in names]
 
 
-def prefixes_chart(prefixes: Prefixes) -> Spec:
+def _prefixes(prefixes: Prefixes) -> Chart:
     """How many prefixes have how many steps."""
     width = -(-prefixes.longest // MOST_BARS)
     rows: Rows = [
-        {"first": first, "steps": _span(first, width), "count": 0}
+        {
+            "first": first,
+            "steps": f"{first}" if width == 1 else f"{first}–{first + width - 1}",
+            "count": 0,
+        }
         for first in range(1, prefixes.longest + 1, width)
     ]
     for length, count in prefixes.counts:
         rows[(length - 1) // width]["count"] += count
     most = max(row["count"] for row in rows)
     title = "steps in the prefix" + (f", {width} to a bar" if width > 1 else "")
-    ticks = (
-        alt.Axis(values=list(range(most + 1)), format="d") if most <= 5 else alt.Axis(format=",d")
-    )
+    every = alt.Axis(values=list(range(most + 1)), format="d")
+    ticks = every if most <= 5 else alt.Axis(format=",d")
     chart = (
         _chart(rows)
         .mark_bar(color=BLUE, cornerRadiusEnd=2)
         .encode(
             x=alt.X("first:O", title=title, axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
             y=alt.Y("count:Q", title="prefixes", axis=ticks),
-            tooltip=[
-                alt.Tooltip("steps:N", title="steps"),
-                alt.Tooltip("count:Q", title="prefixes"),
-            ],
+            tooltip=[_tip("steps:N"), _tip("count:Q", "prefixes")],
         )
     )
-    return _finished(chart, height=200)
+    return Chart(
+        "prefixes-chart",
+        "Bar chart of how many released prefixes have how many steps.",
+        _finished(chart, height=200),
+        ("steps", "prefixes"),
+        tuple((f"{length:,}", f"{count:,}") for length, count in _thinned(prefixes.counts)),
+    )
 
 
-def _span(first: int, width: int) -> str:
-    return f"{first}" if width == 1 else f"{first}–{first + width - 1}"
-
-
-def learning_chart(curve: LearningCurve) -> Spec:
+def _learning(curve: LearningCurve) -> Chart:
     """The loss on released data by training step."""
     rows = [{"step": step, "loss": loss} for step, loss in curve.points]
     chart = (
@@ -212,61 +273,72 @@ def learning_chart(curve: LearningCurve) -> Spec:
     near = alt.selection_point(nearest=True, on="pointerover", empty=False, fields=["step"])
     here = chart.mark_point(size=60, filled=True, color=BLUE).encode(
         opacity=alt.condition(near, alt.value(1), alt.value(0)),
-        tooltip=[
-            alt.Tooltip("step:Q", title="step", format=",.0f"),
-            alt.Tooltip("loss:Q", title="loss", format=".4g"),
-        ],
+        tooltip=[_tip("step:Q", "step", ",.0f"), _tip("loss:Q", "loss", ".4g")],
     )
-    return _finished(alt.layer(chart, here.add_params(near)), height=220)
+    return Chart(
+        "learning-chart",
+        "Line chart of the loss on released data by training step.",
+        _finished(alt.layer(chart, here.add_params(near)), height=220),
+        ("step", "loss on released data"),
+        tuple((f"{step:,.0f}", f"{loss:.4g}") for step, loss in _thinned(curve.points)),
+    )
 
 
-def agreement_chart(agreement: Agreement) -> Spec:
+def _agreement(agreement: Agreement) -> Chart:
     """The share of experts who go along with a trajectory, by length. Diagnostics, not private."""
-    lines = ("mean", "median")
+    lines = {"mean": agreement.mean, "median": agreement.median}
     rows: Rows = [
         {"steps": steps, "share": max(share, LEAST_SHARE), "line": line}
-        for line, shares in zip(lines, (agreement.mean, agreement.median), strict=True)
+        for line, shares in lines.items()
         for steps, share in zip(agreement.steps, shares, strict=True)
     ]
     band = [
         {"steps": steps, "low": max(low, LEAST_SHARE), "high": max(high, LEAST_SHARE)}
         for steps, low, high in zip(agreement.steps, agreement.low, agreement.high, strict=True)
     ]
-    chosen, colour = _switch("line", lines, [ORANGE, BLUE])
-    scale = alt.Scale(type="log", domain=[LEAST_SHARE, 1])
-    steps = alt.Scale(type="log", nice=False)
-    decades = alt.Axis(values=[1, 0.1, 0.01, 0.001, LEAST_SHARE])
-    x = alt.X("steps:Q", title="steps in the prefix", scale=steps)
-    area = (
-        _chart(band)
-        .mark_area(color=BLUE, opacity=0.15)
-        .encode(
-            x=x,
-            y=alt.Y("low:Q", scale=scale, title="share of the experts", axis=decades),
-            y2="high:Q",
-        )
+    chosen, colour = _switch("line", list(lines), [ORANGE, BLUE])
+    across = alt.X("steps:Q", title="steps in the prefix", scale=alt.Scale(type="log", nice=False))
+    share: Spec = {
+        "scale": alt.Scale(type="log", domain=[LEAST_SHARE, 1]),
+        "title": "share of the experts",
+        "axis": alt.Axis(values=[1, 0.1, 0.01, 0.001, LEAST_SHARE]),
+    }
+    area = _chart(band).mark_area(color=BLUE, opacity=0.15)
+    curves = _chart(rows).transform_filter(chosen).mark_line(strokeWidth=1.8)
+    tips = [_tip("line:N", "curve"), _tip("steps:Q"), _tip("share:Q", "share", ".4f")]
+    chart = alt.layer(
+        area.encode(x=across, y=alt.Y("low:Q", **share), y2="high:Q"),
+        curves.encode(x=across, y=alt.Y("share:Q", **share), color=colour, tooltip=tips).add_params(
+            chosen
+        ),
     )
-    curves = (
-        _chart(rows)
-        .transform_filter(chosen)
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x=x,
-            y=alt.Y("share:Q", scale=scale, title="share of the experts", axis=decades),
-            color=colour,
-            tooltip=[
-                alt.Tooltip("line:N", title="curve"),
-                alt.Tooltip("steps:Q", title="steps"),
-                alt.Tooltip("share:Q", title="share", format=".4f"),
-            ],
-        )
-        .add_params(chosen)
+    table = _thinned(zip(agreement.steps, agreement.mean, agreement.median, strict=True))
+    return Chart(
+        "agreement-chart",
+        "Line chart of the share of experts who go along with a trajectory, by its length.",
+        _finished(chart, height=240),
+        ("steps", "mean share", "median share"),
+        tuple((f"{steps:,}", f"{mean:.4f}", f"{median:.4f}") for steps, mean, median in table),
     )
-    return _finished(alt.layer(area, curves), height=240)
+
+
+def _thinned(rows: Iterable[Any]) -> Sequence[Any]:
+    """At most so many rows as a reader wants, the first and the last among them."""
+    found = list(rows)
+    if len(found) <= TABLE_ROWS:
+        return found
+    last = len(found) - 1
+    return [found[round(place * last / (TABLE_ROWS - 1))] for place in range(TABLE_ROWS)]
 
 
 def _chart(rows: Rows) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=rows))
+
+
+def _tip(field: str, title: str | None = None, form: str | None = None) -> alt.Tooltip:
+    """What pointing at a mark shows of a field; its title is its name unless told."""
+    more: Spec = {} if form is None else {"format": form}
+    return alt.Tooltip(field, title=title or field.partition(":")[0], **more)
 
 
 def _switch(
@@ -288,38 +360,9 @@ def _switch(
 
 
 def _finished(chart: Any, *, height: int) -> Spec:
-    """The specification in the page's typography, as wide as its place."""
+    """The specification, as wide as its place; `charts.js` gives it the page's typography."""
     made = chart.properties(width="container", height=height, background="transparent")
     spec: Spec = made.to_dict()
-    spec.pop("$schema", None)  # an address, though nobody fetches it
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    spec["config"] = {
-        "font": FONT,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": MUTED,
-            "titleColor": MUTED,
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-            "titleFontWeight": "normal",
-            "titlePadding": 8,
-            "gridColor": LINE,
-            "domainColor": LINE,
-            "tickColor": LINE,
-            "labelPadding": 5,
-        },
-        "axisX": {"grid": False, "tickCount": 6},
-        "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {
-            "labelColor": INK,
-            "labelFontSize": 12,
-            "symbolType": "circle",
-            "symbolStrokeWidth": 2,
-            "symbolOpacity": 1,
-            "symbolSize": 90,
-            "rowPadding": 5,
-            "columnPadding": 16,
-            "offset": 10,
-        },
-    }
-    return spec
+    for name in ("$schema", "config"):  # an address, though nobody fetches it; Altair's own sizes
+        spec.pop(name, None)
+    return spec | {"autosize": {"type": "fit-x", "contains": "padding"}}
