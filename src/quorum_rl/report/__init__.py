@@ -8,7 +8,11 @@ if TYPE_CHECKING:
     from quorum_rl.report.bundle import check_bundle as check_bundle
     from quorum_rl.report.facts import Agreement as Agreement
     from quorum_rl.report.gathering import agreement_facts as agreement_facts, gather as gather
-    from quorum_rl.report.page import report_name as report_name, write_report as write_report
+    from quorum_rl.report.page import (
+        check_packages as check_packages,
+        report_name as report_name,
+        write_report as write_report,
+    )
     from quorum_rl.report.pictures import (
         draw_agreement as draw_agreement,
         draw_returns as draw_returns,
@@ -21,7 +25,7 @@ else:
             "bundle": "check_bundle",
             "facts": "Agreement",
             "gathering": "agreement_facts gather",
-            "page": "report_name write_report",
+            "page": "check_packages report_name write_report",
             "pictures": "draw_agreement draw_returns",
             "publishing": "Bundle publish",
         },

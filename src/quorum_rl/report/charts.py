@@ -19,6 +19,7 @@ from quorum_rl.report.facts import (
     Prefixes,
     RunReport,
     Spending,
+    epsilon_text,
 )
 
 INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
@@ -65,11 +66,6 @@ def charts_of(report: RunReport) -> dict[str, Chart]:
     if report.agreement is not None:
         made["agreement"] = _agreement(report.agreement)
     return made
-
-
-def epsilon_text(epsilon: float) -> str:
-    """An ε as people read it; certificates have rounded it up already."""
-    return f"{epsilon:.4f}".rstrip("0").rstrip(".") if math.isfinite(epsilon) else "∞"
 
 
 def _drawable(spending: Spending) -> bool:

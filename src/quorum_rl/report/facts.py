@@ -15,6 +15,11 @@ LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
 KnownT = TypeVar("KnownT")
 
 
+def epsilon_text(epsilon: float) -> str:
+    """An ε as people read it; certificates have rounded it up already."""
+    return f"{epsilon:.4f}".rstrip("0").rstrip(".") if math.isfinite(epsilon) else "∞"
+
+
 @dataclass(frozen=True)
 class Missing:
     """Why a part is not there, and what would make it."""

@@ -6,20 +6,18 @@ import math
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import altair
-import vl_convert
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, require_packages
 from quorum_rl.files import replacing
-from quorum_rl.report.charts import charts_of, epsilon_text
-from quorum_rl.report.facts import Agreement, Missing, RunReport
-from quorum_rl.report.gathering import gather
+from quorum_rl.report.facts import Agreement, Missing, RunReport, epsilon_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FILE: Final = "report.html"
 DIAGNOSTICS_FILE: Final = "report-not-private.html"
+PACKAGES: Final = ("altair", "jinja2", "matplotlib", "vl_convert")  # the extra `report`
 
 
 def write_report(
@@ -40,8 +38,12 @@ def write_report(
 
     Raises:
         QuorumError: if there is no run, one of its files is damaged, or the page cannot be written;
-            or if a page with diagnostics would take the place of the one that is published.
+            if a page with diagnostics would take the place of the one that is published; or if the
+            extra `report` is not installed.
     """
+    check_packages()
+    from quorum_rl.report.gathering import gather  # late: this brings JAX
+
     place = Path(folder)
     path = Path(out) if out is not None else place / report_name(agreement is not None)
     if agreement is not None and path.resolve() == (place / FILE).resolve():
@@ -55,6 +57,11 @@ def write_report(
     return path
 
 
+def check_packages() -> None:
+    """Refuse to make a report where the packages that draw it are not installed."""
+    require_packages("the report", "report", *PACKAGES)
+
+
 def report_name(diagnostics: bool) -> str:
     """What the page is called where nobody says."""
     return DIAGNOSTICS_FILE if diagnostics else FILE
@@ -62,6 +69,8 @@ def report_name(diagnostics: bool) -> str:
 
 def render(report: RunReport) -> str:
     """The page. Nothing in it comes from elsewhere, and nothing of it is sent anywhere."""
+    from quorum_rl.report.charts import charts_of  # late: Altair is not always installed
+
     drawn = charts_of(report)
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -77,7 +86,9 @@ def render(report: RunReport) -> str:
 
 
 @cache
-def _templates() -> Environment:
+def _templates() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=PackageLoader("quorum_rl.report"),
         autoescape=True,
@@ -104,6 +115,9 @@ def percent_text(share: float) -> str:
 @cache
 def _script() -> str:
     """Vega, Vega-Lite and what draws the charts with them, fit to stand inside a page."""
+    import altair
+    import vl_convert
+
     wanted = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = wanted in vl_convert.get_vegalite_versions()
     bundle = vl_convert.javascript_bundle(_file("charts.js"), vl_version=wanted if known else None)
