@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from quorum_rl.errors import QuorumError, require_packages
 from quorum_rl.files import replacing
+from quorum_rl.report.charts import charts_of
 from quorum_rl.report.facts import Agreement, Missing, RunReport, epsilon_text
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "report.html"
 DIAGNOSTICS_FILE: Final = "report-not-private.html"
-PACKAGES: Final = ("altair", "jinja2", "matplotlib", "vl_convert")  # the extra `report`
+PACKAGES: Final = ("jinja2", "matplotlib", "vl_convert")  # the extra `report`
 
 
 def write_report(
@@ -69,8 +70,6 @@ def report_name(diagnostics: bool) -> str:
 
 def render(report: RunReport) -> str:
     """The page. Nothing in it comes from elsewhere, and nothing of it is sent anywhere."""
-    from quorum_rl.report.charts import charts_of  # late: Altair is not always installed
-
     drawn = charts_of(report)
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -78,7 +77,7 @@ def render(report: RunReport) -> str:
     return page.render(
         report=report,
         charts=drawn,
-        specs={chart.id: chart.spec for chart in drawn.values()},
+        drawn={chart.id: chart.data for chart in drawn.values()},
         style=_file("report.css"),
         script=script,
         script_digest=digest,
@@ -115,12 +114,9 @@ def percent_text(share: float) -> str:
 @cache
 def _script() -> str:
     """Vega, Vega-Lite and what draws the charts with them, fit to stand inside a page."""
-    import altair
     import vl_convert
 
-    wanted = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    known = wanted in vl_convert.get_vegalite_versions()
-    bundle = vl_convert.javascript_bundle(_file("charts.js"), vl_version=wanted if known else None)
+    bundle = vl_convert.javascript_bundle(_file("charts.js"))
     # The parser of HTML knows no JavaScript: these would end the script, or hide its end.
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
 
