@@ -49,4 +49,4 @@ def test_a_folder_that_is_not_there_or_a_name_that_is_a_folder_is_refused(tmp_pa
         replacing(tmp_path / "folder") as temporary,
     ):
         temporary.write_text("x")
-    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

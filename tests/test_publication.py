@@ -191,7 +191,7 @@ def test_research_is_published_only_as_research(making: Making, out: Path) -> No
     assert said.splitlines()[0] == "research: not private"
     assert "reproducible noise" in said
     assert names(out) == USUAL | {"report.html"}
-    assert any("research" in one for one in check_bundle(out).sentences())
+    assert any("research" in sentence for sentence in check_bundle(out).sentences())
 
 
 def test_a_bundle_that_guarantees_nothing_never_passes_a_check(
@@ -242,11 +242,13 @@ def test_a_ledger_from_elsewhere_comes_as_far_as_the_certificate(
     book.write_bytes(ledger_of(*BOTH, charge(TRAINING, 8), mark("diagnostics: later"), torn=b"{"))
     made = publish(run, out, ledger=book)
     assert (out / "ledger.jsonl").read_bytes() == covered
-    assert any("has gone on since" in one for one in made.remarks)
+    assert any("has gone on since" in remark for remark in made.remarks)
     assert b"diagnostics" not in b"".join(path.read_bytes() for path in out.iterdir())
     check_bundle(out)
     later = check_bundle(out, ledger=book)
-    assert any("2 more entries and a line that was cut off" in one for one in later.sentences())
+    assert any(
+        "2 more entries and a line that was cut off" in sentence for sentence in later.sentences()
+    )
     assert "there is no ledger" in refusal(run, out.with_name("b"), ledger=tmp_path / "none")
     book.write_bytes(ledger_of(*BOTH, identity="cd" * 16))
     assert "of another ledger" in refusal(run, out.with_name("b"), ledger=book)
@@ -281,14 +283,14 @@ def test_facts_that_quorum_did_not_write_keep_a_ledger_at_home(
     assert b"alice" not in b"".join(path.read_bytes() for path in out.iterdir())
     checked = check_bundle(out)
     assert checked.consistency is None
-    assert any("was not compared with its ledger" in one for one in checked.sentences())
+    assert any("was not compared with its ledger" in sentence for sentence in checked.sentences())
 
 
 def test_only_a_report_that_says_it_is_covered_leaves(run: Path, out: Path, tmp_path: Path) -> None:
     (run / "report.html").write_text("<html>the agreement of the experts</html>")
     made = publish(run, out)
     assert names(out) == USUAL
-    assert any("without report.html" in one for one in made.remarks)
+    assert any("without report.html" in remark for remark in made.remarks)
     claim = certificate_in((run / "ledger.jsonl").read_bytes(), DELTA)
     of_another = covered_report(replace(claim, ledger_head="0" * 64))
     (run / "report.html").write_bytes(b"<html>" + of_another + b"</html>")

@@ -73,6 +73,20 @@ def write_json(path: Path, facts: Any) -> None:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
 
 
+def create_file(path: Path, content: bytes, exists: str) -> None:
+    """As `write_new`, for a file that the user asked for; `exists` is what to say of another one.
+
+    Raises:
+        QuorumError: if there is one of that name, or it cannot be written there.
+    """
+    try:
+        write_new(path, content)
+    except FileExistsError as error:
+        raise QuorumError(exists) from error
+    except OSError as error:
+        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+
+
 def write_new(path: Path, content: bytes) -> None:
     """A new file with this content, for its owner only, on the disk and under its name.
 

@@ -296,8 +296,10 @@ def test_a_ledger_that_promises_what_nobody_accounts_for_is_refused(fact: str, s
 
 
 def test_marks_and_research_are_said(files: Callable[..., Path]) -> None:
-    assert any("reproducible noise" in one for one in _sentences(files(EXAMPLES["seeded"])))
-    assert any("not enforced" in one for one in _sentences(files(EXAMPLES["research"])))
+    assert any(
+        "reproducible noise" in sentence for sentence in _sentences(files(EXAMPLES["seeded"]))
+    )
+    assert any("not enforced" in sentence for sentence in _sentences(files(EXAMPLES["research"])))
 
 
 def _sentences(path: Path) -> list[str]:

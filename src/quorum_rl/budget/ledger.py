@@ -26,7 +26,7 @@ from quorum_rl.budget.record import (
     record_of,
 )
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
-from quorum_rl.files import write_new
+from quorum_rl.files import create_file
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
 
 CANNOT_GO_ON: Final = (
@@ -70,15 +70,11 @@ class Ledger:
             "at": _now(),
         }
         line = line_of(header, START)
-        try:
-            write_new(path, line)
-        except FileExistsError as error:
-            raise QuorumError(
-                f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
-                "name for the ledger of other experts."
-            ) from error
-        except OSError as error:
-            raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+        exists = (
+            f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
+            "name for the ledger of other experts."
+        )
+        create_file(path, line, exists)
         return record_of(line, path)
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quorum_rl.budget.record import canonical
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import read_file, write_new
+from quorum_rl.files import create_file, read_file
 from quorum_rl.json_files import strict_object
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".sig"
 ALGORITHM: Final = "Ed25519"
 CONTEXT: Final = b"quorum-rl signature 1\n"  # so that it signs nothing in another language
+_EXISTS: Final = "'{}' exists already and is not replaced: give another name, or move it away."
 FIELDS: Final = ("algorithm", "public_key", "signature")
 
 
@@ -45,7 +46,7 @@ def generate_key(path: Path) -> str:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    _write_new(path, content)
+    create_file(path, content, _EXISTS.format(path))
     return key.public_key().public_bytes_raw().hex()  # type: ignore[no-any-return]
 
 
@@ -73,7 +74,7 @@ def sign_file(path: Path, key_file: Path) -> Path:
     """
     signature = sign(read_file(path, "file to sign"), path, key_file)
     beside = signature_path(path)
-    _write_new(beside, signature)
+    create_file(beside, signature, _EXISTS.format(beside))
     return beside
 
 
@@ -173,17 +174,6 @@ def _from_pem(content: bytes, name: str) -> str:
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise QuorumError(f"the key {name!r} is not of {ALGORITHM}: give one that is.")
     return key.public_bytes_raw().hex()  # type: ignore[no-any-return]
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    try:
-        write_new(path, content)
-    except FileExistsError as error:
-        raise QuorumError(
-            f"{str(path)!r} exists already and is not replaced: give another name, or move it away."
-        ) from error
-    except OSError as error:
-        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
 
 
 def _cryptography() -> tuple[Any, Any]:
