@@ -47,6 +47,10 @@ from quorum_rl.report.bundle import (
     write_bundle,
 )
 
+GONE_ON: Final = (
+    "the ledger has gone on since this certificate, which does not cover what came later; the "
+    "bundle's ledger ends where the certificate does."
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[a-z-]+")
 
@@ -86,15 +90,14 @@ def publish(
         QuorumError: if the run is unfinished, has no certificate that its ledger bears out, or is
             not private.
     """
-    _check_target(out)
-    _check_finished(run)
+    _check_folders(run, out)
     lacking = "nothing that is guaranteed, so nothing of it can be published"
     certificate = plain_file(run, CERTIFICATE, lacking)
     claim = certificate_of(certificate, run / CERTIFICATE)
     consistency = _borne_out(claim, run, ledger)
     _check_private(claim, research=research)
     _check_plan(run, claim)
-    remarks = _remarks(consistency)
+    remarks = [] if consistency.current else [GONE_ON]
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
     contents |= _policy_files(run, certificate, remarks)
     contents |= _signature_of(run, certificate)
@@ -115,14 +118,11 @@ def publish(
     return Bundle(out, claim, tuple(contents), tuple(stayed), tuple(remarks))
 
 
-def _check_target(out: Path) -> None:
+def _check_folders(run: Path, out: Path) -> None:
     if os.path.lexists(out):
         raise QuorumError(f"{str(out)!r} exists already: give the name of a new folder.")
     if not out.parent.is_dir():
         raise QuorumError(f"there is no folder {str(out.parent)!r} for {out.name!r}: create it.")
-
-
-def _check_finished(run: Path) -> None:
     if not run.is_dir():
         raise QuorumError(f"there is no run at {str(run)!r}: give the folder of a finished fit.")
     if os.path.lexists(run / "private"):
@@ -145,13 +145,13 @@ def _borne_out(claim: Certificate, run: Path, ledger: Path | None) -> Consistenc
 
 def _check_private(claim: Certificate, *, research: bool) -> None:
     """Fail for what must not be shown to anybody, unless it is openly research."""
-    if claim.kind == "research":
-        if not research:
-            raise QuorumError(
-                "this is a research ledger, whose budget was not enforced: add "
-                "--research-not-private if the experts are synthetic."
-            )
+    if claim.kind == "research" and research:
         return
+    if claim.kind == "research":
+        raise QuorumError(
+            "this is a research ledger, whose budget was not enforced: add --research-not-private "
+            "if the experts are synthetic."
+        )
     if research:
         raise QuorumError("this is a production ledger: leave out --research-not-private.")
     if claim.epsilon == float("inf"):
@@ -240,11 +240,7 @@ def _released(run: Path, claim: Certificate) -> bytes:
     plain_file(run, RELEASED, "nothing that was released")
     import pyarrow.parquet as pq
 
-    from quorum_rl.release import (  # late: this imports JAX
-        METADATA_KEY,
-        read_released,
-        save_released,
-    )
+    from quorum_rl.release import METADATA_KEY, read_released, save_released  # late: brings JAX
 
     released = read_released(run / RELEASED)
     facts = json.loads(pq.read_schema(run / RELEASED).metadata[METADATA_KEY])["facts"]
@@ -289,15 +285,6 @@ def _report(
         )
         return {}
     return {REPORT: content}
-
-
-def _remarks(consistency: Consistency) -> list[str]:
-    if consistency.current:
-        return []
-    return [
-        "the ledger has gone on since this certificate, which does not cover what came later; the "
-        "bundle's ledger ends where the certificate does."
-    ]
 
 
 def _check_no_paths(contents: Mapping[str, bytes], run: Path, ledger: Path | None) -> None:
