@@ -232,12 +232,12 @@ def _accepted(charge: Charge) -> Sequence[Any]:
 
 def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
     """What to say of each release pool that was used more than once, by a training included."""
-    pools = [charge.pool for charge in record.charges if charge.pool is not None]
-    repeated = sorted({pool for pool in pools if pools.count(pool) > 1})
+    pools = record.pools
     said = [
         f"the release pool {pool} was used {pools.count(pool)} times: stage 1 is private once per "
         "pool, and what more than one run of it costs is unknown"
-        for pool in repeated
+        for pool in sorted(set(pools))
+        if pools.count(pool) > 1
     ]
     said += [
         f"the release pool {pool} was read by a training too: the stages must use different "

@@ -111,10 +111,6 @@ class Ledger:
         size = os.fstat(self._descriptor).st_size
         return record_of(os.pread(self._descriptor, size, 0), self._path)
 
-    def consumed_pools(self) -> frozenset[str]:
-        """The release pools that were used up."""
-        return frozenset(charge.pool for charge in self.record.charges if charge.pool is not None)
-
     def charge(self, event: Event, *, run: str, facts: Mapping[str, Json] | None = None) -> None:
         """Pays for an event. Only after this returns may its data be touched.
 
@@ -138,14 +134,8 @@ class Ledger:
             _check_log(record, facts.get("whole_log"))
         if record.kind == "production":
             _check_affordable(record, [event])
-        entry: dict[str, Json] = {
-            "entry": "charge",
-            "event": event_to_json(event),
-            "run": run,
-            "facts": facts,
-            "at": _now(),
-        }
-        self._append(line_of(entry, record.head))
+        charge: dict[str, Json] = {"event": event_to_json(event), "run": run, "facts": facts}
+        self._append("charge", charge, record.head)
 
     def check_affordable(self, events: Sequence[Event]) -> None:
         """Refuses events that the budget does not hold together; nothing is charged.
@@ -163,8 +153,7 @@ class Ledger:
         """Writes down something that every certificate must mention, once."""
         record = self._writable_record()
         if text not in {mark.text for mark in record.marks}:
-            entry: dict[str, Json] = {"entry": "mark", "text": text, "at": _now()}
-            self._append(line_of(entry, record.head))
+            self._append("mark", {"text": text}, record.head)
 
     def _writable_record(self) -> LedgerRecord:
         record = self.record
@@ -181,7 +170,8 @@ class Ledger:
             )
         return record
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, entry: str, said: Mapping[str, Json], previous: str) -> None:
+        line = line_of({"entry": entry, **said, "at": _now()}, previous)
         size = os.fstat(self._descriptor).st_size
         try:
             if os.write(self._descriptor, line) < len(line):
@@ -267,20 +257,21 @@ def _check_affordable(record: LedgerRecord, events: Sequence[Event]) -> None:
     assert record.epsilon is not None  # a production ledger has a budget
     assert record.delta is not None
     total = total_epsilon([*record.events, *events], record.delta)
-    if not total <= record.epsilon:  # also if it is not a number
-        spent = spent_epsilon(record)
-        what = " and ".join(dict.fromkeys(kind_of(event) for event in events))
-        if total == math.inf and spent < record.epsilon:
-            raise QuorumError(
-                f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "
-                "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
-                "charged."
-            )
+    if total <= record.epsilon:  # false if it is not a number
+        return
+    spent = spent_epsilon(record)
+    what = " and ".join(dict.fromkeys(kind_of(event) for event in events))
+    if total == math.inf and spent < record.epsilon:
         raise QuorumError(
-            f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
-            f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
-            f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
+            f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "
+            "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
+            "charged."
         )
+    raise QuorumError(
+        f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
+        f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
+        f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
+    )
 
 
 def _holder(descriptor: int) -> str:

@@ -72,6 +72,11 @@ class LedgerRecord:
         return tuple(charge.event for charge in self.charges)
 
     @property
+    def pools(self) -> tuple[str, ...]:
+        """The release pools that were used up, once for each charge."""
+        return tuple(charge.pool for charge in self.charges if charge.pool is not None)
+
+    @property
     def whole_logs(self) -> frozenset[str]:
         """The logs of which a training read every trajectory."""
         logs = (charge.facts.get("whole_log") for charge in self.charges)

@@ -75,10 +75,9 @@ def verify(
         reasons.append("the ledger's last line was cut off, so its whole budget must be claimed")
     if any(event.mode == "paper" for event in record.events if isinstance(event, ReleaseEvent)):
         reasons.append("mode paper has no pool of fresh trajectories, which the guarantee needs")
-    pools = [charge.pool for charge in record.charges if charge.pool is not None]
-    if len(set(pools)) < len(pools):
+    if len(set(record.pools)) < len(record.pools):
         reasons.append("a release pool was used more than once")
-    if record.whole_logs.intersection(pools):
+    if record.whole_logs.intersection(record.pools):
         reasons.append("a training has read the trajectories of a release pool")
     return Verification(found, at, claimed, not reasons, tuple(reasons))
 
