@@ -36,7 +36,8 @@ def require_packages(what: str, extra: str, *packages: str) -> None:
     lacking = [package for package in packages if find_spec(package) is None]
     if lacking:
         raise MissingPackageError(
-            f"{what} needs {' and '.join(lacking)}: pip install 'quorum-rl[{extra}]'."
+            f"{what} needs packages that are not installed ({', '.join(lacking)}): "
+            f"pip install 'quorum-rl[{extra}]'."
         )
 
 
