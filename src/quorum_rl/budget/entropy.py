@@ -57,7 +57,7 @@ class Entropy(Protocol):
 
     @property
     def reproducible(self) -> bool:
-        """Whether the bits can be had again: they hide nothing from who knows the seed."""
+        """Whether the same bits can be drawn again, by anybody who knows the seed."""
         ...
 
     def stream(self, *path: int | str) -> BitStream:

@@ -138,9 +138,9 @@ class Ledger:
         self._append("charge", charge, record.head)
 
     def check_affordable(self, events: Sequence[Event]) -> None:
-        """Refuses events that the budget does not hold together; nothing is charged.
+        """Refuses events that together exceed the budget; nothing is charged.
 
-        For who needs several: once the first is charged, its data may be used up for nothing.
+        For a caller that needs several events: once the first is charged, it cannot be taken back.
 
         Raises:
             QuorumError: if the budget does not suffice. Research ledgers do not refuse.

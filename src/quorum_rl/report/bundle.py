@@ -176,7 +176,7 @@ def readme(made: Certificate, names: Iterable[str], *, research: bool) -> str:
 
 
 def _meaning(made: Certificate) -> list[str]:
-    """The numbers, as what an expert has to fear."""
+    """What the numbers mean for an expert."""
     if made.epsilon == math.inf:
         return []
     factor = f"e^{made.epsilon:g} = {math.exp(min(made.epsilon, 700)):.3g}"

@@ -142,7 +142,7 @@ def _iterations(config: dict[str, Any]) -> int | None:
 
 
 def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Of what made the run where it says so, and of what made this page."""
+    """The versions of what made the run, if it recorded them, and of what made this page."""
     found = [
         (f"{name}, of the run", _shown(value))
         for name, value in as_object(config.get("versions", {}), "versions").items()
@@ -157,13 +157,13 @@ def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _shown_path(folder: Path) -> str:
-    """An absolute path would say whose machine it was, and so may one that climbs out of here."""
+    """A path without what tells whose machine it is on: absolute ones do, and some with `..`."""
     climbs = folder.is_absolute() or ".." in folder.parts
     return folder.resolve().name if climbs else folder.as_posix()
 
 
 def _repeat(folder: Path) -> str:
-    """The command that does the run again: the one whose words the run kept."""
+    """The command that repeats the run, from the configuration that the run kept."""
     shown, path = _shown_path(folder), folder / "config.toml"
     if not path.exists():
         return f"quorum_rl.fit(demonstrations, experts, ...)  # as {shown}/config.json says"

@@ -1,8 +1,8 @@
-"""What may leave the building: a bundle made from a run, and nothing else of the run.
+"""Publishing a run: a bundle of what may be shown, and nothing else of the run.
 
-Nothing is copied that could carry more than it should. The policy and the released prefixes are
-read and written anew, so that only what Quorum knows of them comes through; the certificate by its
-schema; the ledger as far as the certificate covers it. All else stays.
+No file is copied that could carry more than it should. The policy and the released prefixes are
+read and written again, so that only what Quorum knows of them gets through. The certificate must
+follow its schema, and the ledger ends where the certificate does. Everything else stays.
 """
 
 import json
