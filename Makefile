@@ -1,5 +1,6 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`.
-# Both build .venv from requirements.lock when it is missing or older than the lock.
+# Both build .venv from requirements.lock when it is missing or older than the lock. No environment
+# is replaced or removed that this file did not make: the others lack its marker.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,18 +9,26 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs format lock clean reproduce needs-world
+.PHONY: help demo test test-fast check docs format lock clean reproduce needs-world
+
+# An environment of the time before the marker has only its last file, .installed.
+REMOVE_ENVIRONMENT = if [ -n "$$(ls -A "$(VENV)" 2>/dev/null)" ] && \
+	  [ ! -e "$(VENV)/.made-by-make" ] && [ ! -e "$(VENV)/.installed" ]; then \
+	  echo "'$(VENV)' is not an environment that make made, so it stays as it is: give another with VENV=..." >&2; \
+	  exit 2; fi; rm -rf "$(VENV)"
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Quorum needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is another version: run 'make PYTHON=/path/to/python3.12 ...'." >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "'$(PYTHON)' has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv) and run make again." >&2; exit 2; }
+	@$(REMOVE_ENVIRONMENT)
 	@echo "Installing Quorum into $(VENV) (about a minute, once)..."
-	@$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p "$(VENV)" && touch "$(VENV)/.made-by-make"
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -29,6 +38,9 @@ demo: $(VENV)/.installed ## run the main job on its built-in default and draw wh
 
 test: check ## everything CI runs: the checks, then the tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test-fast: $(VENV)/.installed ## the tests that take little time, for while you work: a minute or so
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
 check: $(VENV)/.installed ## lint, format, types, who may import whom, and the docs
 	@$(BIN)/ruff check .
@@ -56,4 +68,5 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 	  --no-emit-index-url --no-emit-find-links --generate-hashes --no-header --upgrade -o requirements.lock
 
 clean: ## remove the environment and what the tools cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo site
+	@$(REMOVE_ENVIRONMENT)
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo site

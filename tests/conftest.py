@@ -1,4 +1,4 @@
-"""For all tests: two CPU devices, little time for compiling, and the order of files."""
+"""For all tests: two CPU devices, little time for compiling, which are slow, and their order."""
 
 import os
 import tempfile
@@ -32,6 +32,27 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _compiled = tempfile.TemporaryDirectory(prefix="quorum-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+# Files whose tests take longer than five seconds of one core together: `make test-fast` leaves them
+# out. As pytest's --durations=0 said.
+SLOW = """
+"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests in slow files.
+
+    Raises:
+        UsageError: if one of them is not there any more.
+    """
+    slow = {config.rootpath / "tests" / name for name in SLOW.split()}
+    gone = [str(path) for path in sorted(slow) if not path.is_file()]
+    if gone:
+        raise pytest.UsageError(f"tests/conftest.py lists {gone[0]} as slow: it is not there.")
+    for item in items:
+        if item.path in slow:
+            item.add_marker("slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:

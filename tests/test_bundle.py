@@ -16,12 +16,12 @@ from cryptography.exceptions import InvalidSignature
 from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
 from run_folders import USUAL, Making, names
 
-from quorum_rl.budget.checked import check_certificate
+from quorum_rl.budget.checking import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
 from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
-from quorum_rl.publication import check_bundle, publish
+from quorum_rl.report import check_bundle, publish
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_signed_bundle_shows_that_one_key_signed_all_of_it(
     publish(run, out, key=tmp_path / "desks.key")
     assert names(out) == USUAL | {"MANIFEST.json.sig"}
     checked = check_bundle(out, public_key=public)
-    assert [one.what for one in checked.signed] == ["the whole bundle"]
+    assert [signature.what for signature in checked.signed] == ["the whole bundle"]
     other = generate_key(tmp_path / "other.key")
     assert "does not hold the key that you gave" in fault(out, public_key=other)
     facts = json.loads((out / "MANIFEST.json").read_text())
@@ -146,7 +146,7 @@ def test_the_certificates_signature_goes_with_it_if_it_is_good(
     publish(run, out)
     assert names(out) == USUAL | {"certificate.json.sig"}
     checked = check_bundle(out)
-    assert [one.what for one in checked.signed] == ["the certificate"]
+    assert [signature.what for signature in checked.signed] == ["the certificate"]
     assert check_certificate(out / "certificate.json", public_key=public).signed[0].asked_for
     signature.write_text(signature.read_text().replace(public, "00" * 32))
     assert "one of them was changed" in refusal(run, tmp_path / "second")
@@ -202,7 +202,7 @@ def test_a_read_only_folder_leaves_nothing_behind(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorum_rl.publication.bundle.Path.mkdir", refuse)
+        patch.setattr("quorum_rl.report.bundle.Path.mkdir", refuse)
         assert "Permission denied" in refusal(run, out)
     publish(run, out)
 
@@ -213,7 +213,7 @@ def test_without_onnx_the_bundle_is_written_without_its_model(
     monkeypatch.setitem(sys.modules, "onnx", None)
     made = publish(run, out)
     assert names(out) == USUAL - {"policy.onnx"}
-    assert any("quorum-rl[onnx]" in one for one in made.remarks)
+    assert any("quorum-rl[onnx]" in remark for remark in made.remarks)
     check_bundle(out)
 
 

@@ -95,7 +95,7 @@ def test_returns_are_those_of_gymnasium_from_the_same_starts(
     start_key, _ = jax.random.split(jax.random.fold_in(KEY, run))
     starts = start(CARTPOLE, start_key, evaluation_params(CARTPOLE), EPISODES).observation
     weight = np.asarray(POLICIES[run]["policy"][0].weight[:, 1], np.float64)
-    expected = [_gymnasium_return(weight, np.asarray(one, np.float64)) for one in starts]
+    expected = [_gymnasium_return(weight, np.asarray(start, np.float64)) for start in starts]
     np.testing.assert_array_equal(cartpole_returns[run], expected)
 
 

@@ -1,11 +1,14 @@
-"""A file appears whole or not at all."""
+"""A file appears whole or not at all, and what is damaged is named."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
+from quorum_rl.json_files import made_of, object_of, read_config
 
 
 def test_a_file_takes_its_name_only_when_the_block_is_done(tmp_path: Path) -> None:
@@ -49,4 +52,47 @@ def test_a_folder_that_is_not_there_or_a_name_that_is_a_folder_is_refused(tmp_pa
         replacing(tmp_path / "folder") as temporary,
     ):
         temporary.write_text("x")
-    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"{} {}"]
+)
+def test_two_readers_of_a_json_object_find_the_same_in_it(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        object_of(content)
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(QuorumError, match=r"config\.json' is damaged .*: make it again with"):
+        read_config(tmp_path)
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+
+
+@dataclass(frozen=True)
+class Outer:
+    score: float
+    count: int
+    interval: tuple[float, float] | None
+    inner: tuple[Inner, ...]
+
+
+GOOD: dict[str, Any] = {"score": 1, "count": 2, "inner": [{"name": "a", "more": 1}]}
+
+
+def test_a_dataclass_is_filled_by_the_types_of_its_fields() -> None:
+    assert made_of(Outer, GOOD) == Outer(1.0, 2, None, (Inner("a"),))
+    assert made_of(Outer, GOOD | {"interval": [0, 1]}).interval == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"score": "1"}, {"score": True}, {"count": -1}, {"count": 1.0}, {"interval": [1, 0]},
+     {"interval": [1]}, {"inner": {}}, {"inner": [{"name": 1}]}, {"inner": [{}]}],
+)  # fmt: skip
+def test_a_fact_of_another_type_is_named(wrong: dict[str, Any]) -> None:
+    named = "name" if wrong.get("inner") else next(iter(wrong))
+    with pytest.raises((ValueError, KeyError), match=named):
+        made_of(Outer, GOOD | wrong)

@@ -32,11 +32,9 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy.events import event_to_json
-from quorum_rl.publication import Choices, check_bundle, publish
-from quorum_rl.publication.run import covered_report
 from quorum_rl.release import read_released, save_released
-
-RESEARCH = Choices(research=True)
+from quorum_rl.report import check_bundle, publish
+from quorum_rl.report.publishing import covered_report
 
 
 @pytest.fixture
@@ -176,7 +174,7 @@ def test_a_policy_trained_without_noise_is_refused_whatever_lies_beside_it(
 def test_marked_certificates_are_refused(making: Making, out: Path, text: str) -> None:
     run = making(ledger_of(*BOTH, mark(text)), FLOOR, TRAINING)
     assert f"is marked {text!r}" in refusal(run, out)
-    assert "leave out --research" in refusal(run, out, choices=RESEARCH)
+    assert "leave out --research" in refusal(run, out, research=True)
 
 
 def test_an_infinite_epsilon_is_refused(making: Making, out: Path) -> None:
@@ -188,12 +186,12 @@ def test_research_is_published_only_as_research(making: Making, out: Path) -> No
     run = making(research(*BOTH, mark("reproducible noise")), FLOOR, TRAINING)
     assert "--research-not-private" in refusal(run, out)
     (run / "report.html").write_text("<html></html>")
-    publish(run, out, choices=RESEARCH)
+    publish(run, out, research=True)
     said = (out / "README.txt").read_text()
     assert said.splitlines()[0] == "research: not private"
     assert "reproducible noise" in said
     assert names(out) == USUAL | {"report.html"}
-    assert any("research" in one for one in check_bundle(out).sentences())
+    assert any("research" in sentence for sentence in check_bundle(out).sentences())
 
 
 def test_a_bundle_that_guarantees_nothing_never_passes_a_check(
@@ -201,9 +199,9 @@ def test_a_bundle_that_guarantees_nothing_never_passes_a_check(
 ) -> None:
     """It may be written as research, but a script that checks it is not told that all is well."""
     run = making(research(charge(FLOOR, 1), charge(FLOOR, 1)), FLOOR)
-    for choices in (RESEARCH, Choices(research=True, without_ledger=True)):
-        folder = tmp_path / f"{choices.without_ledger}"
-        publish(run, folder, choices=choices)
+    for without_ledger in (False, True):
+        folder = tmp_path / f"{without_ledger}"
+        publish(run, folder, research=True, without_ledger=without_ledger)
         with pytest.raises(QuorumError, match="does not hold"):
             check_bundle(folder)
 
@@ -244,11 +242,13 @@ def test_a_ledger_from_elsewhere_comes_as_far_as_the_certificate(
     book.write_bytes(ledger_of(*BOTH, charge(TRAINING, 8), mark("diagnostics: later"), torn=b"{"))
     made = publish(run, out, ledger=book)
     assert (out / "ledger.jsonl").read_bytes() == covered
-    assert any("has gone on since" in one for one in made.remarks)
+    assert any("has gone on since" in remark for remark in made.remarks)
     assert b"diagnostics" not in b"".join(path.read_bytes() for path in out.iterdir())
     check_bundle(out)
     later = check_bundle(out, ledger=book)
-    assert any("2 more entries and a line that was cut off" in one for one in later.sentences())
+    assert any(
+        "2 more entries and a line that was cut off" in sentence for sentence in later.sentences()
+    )
     assert "there is no ledger" in refusal(run, out.with_name("b"), ledger=tmp_path / "none")
     book.write_bytes(ledger_of(*BOTH, identity="cd" * 16))
     assert "of another ledger" in refusal(run, out.with_name("b"), ledger=book)
@@ -278,19 +278,19 @@ def test_facts_that_quorum_did_not_write_keep_a_ledger_at_home(
 ) -> None:
     run = making(ledger_of(charge(FLOOR, 1, **facts)), FLOOR)
     assert f"has a fact {next(iter(facts))!r}" in refusal(run, out)
-    publish(run, out, choices=Choices(without_ledger=True))
+    publish(run, out, without_ledger=True)
     assert names(out) == USUAL - {"ledger.jsonl"}
     assert b"alice" not in b"".join(path.read_bytes() for path in out.iterdir())
     checked = check_bundle(out)
     assert checked.consistency is None
-    assert any("was not compared with its ledger" in one for one in checked.sentences())
+    assert any("was not compared with its ledger" in sentence for sentence in checked.sentences())
 
 
 def test_only_a_report_that_says_it_is_covered_leaves(run: Path, out: Path, tmp_path: Path) -> None:
     (run / "report.html").write_text("<html>the agreement of the experts</html>")
     made = publish(run, out)
     assert names(out) == USUAL
-    assert any("without report.html" in one for one in made.remarks)
+    assert any("without report.html" in remark for remark in made.remarks)
     claim = certificate_in((run / "ledger.jsonl").read_bytes(), DELTA)
     of_another = covered_report(replace(claim, ledger_head="0" * 64))
     (run / "report.html").write_bytes(b"<html>" + of_another + b"</html>")
@@ -306,8 +306,7 @@ def test_only_a_report_that_says_it_is_covered_leaves(run: Path, out: Path, tmp_
 def test_released_prefixes_leave_only_if_asked_for_and_charged(
     run: Path, out: Path, tmp_path: Path
 ) -> None:
-    asked = Choices(with_released=True)
-    assert "nothing that was released" in refusal(run, out, choices=asked)
+    assert "nothing that was released" in refusal(run, out, with_released=True)
     path = run / "released.parquet"
     facts = {"ledger": "ab" * 16, **event_to_json(FLOOR)}
     for wrong in (
@@ -317,10 +316,10 @@ def test_released_prefixes_leave_only_if_asked_for_and_charged(
         {},
     ):
         save_released(some_prefixes(), path, wrong)
-        assert "names no release that gave" in refusal(run, out, choices=asked)
+        assert "names no release that gave" in refusal(run, out, with_released=True)
     save_released(some_prefixes(), path, facts)
     assert "released.parquet" in publish(run, out).stayed
-    publish(run, tmp_path / "second", choices=asked)
+    publish(run, tmp_path / "second", with_released=True)
     assert names(tmp_path / "second") == USUAL | {"released.parquet"}
     assert len(read_released(tmp_path / "second" / "released.parquet")) == 1
     assert "raw states" in (tmp_path / "second" / "README.txt").read_text()
@@ -342,7 +341,7 @@ def test_metadata_that_is_not_quorums_does_not_come_through(run: Path, out: Path
     (run / "policy.safetensors").write_bytes(
         len(longer).to_bytes(8, "little") + longer + header[8 + size :]
     )
-    publish(run, out, choices=Choices(with_released=True))
+    publish(run, out, with_released=True)
     assert b"alice" not in b"".join(path.read_bytes() for path in out.iterdir())
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
@@ -18,8 +19,26 @@ class TooLittleBudgetError(QuorumError):
     """What was asked for is sound, and the budget is too little for it."""
 
 
+class MissingPackageError(QuorumError):
+    """What was asked for needs a package that Quorum can do without otherwise."""
+
+
 class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
     """The user stopped a command, and the message says how to go on."""
+
+
+def require_packages(what: str, extra: str, *packages: str) -> None:
+    """Refuse what needs these packages, which come with an extra, where one is not installed.
+
+    Raises:
+        MissingPackageError: one sentence that says how to install them.
+    """
+    lacking = [package for package in packages if find_spec(package) is None]
+    if lacking:
+        raise MissingPackageError(
+            f"{what} needs packages that are not installed ({', '.join(lacking)}): "
+            f"pip install 'quorum-rl[{extra}]'."
+        )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> QuorumError:

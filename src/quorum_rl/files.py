@@ -23,6 +23,20 @@ def require_file(path: str | Path, what: str) -> None:
         raise QuorumError(f"{what} {str(path)!r}: there is no such file.")
 
 
+def read_file(path: Path, what: str) -> bytes:
+    """The content of a file, which is the user's `what`.
+
+    Raises:
+        QuorumError: if it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise QuorumError(f"there is no {what} at {str(path)!r}: give its file.") from error
+    except OSError as error:
+        raise QuorumError(f"the {what} {str(path)!r} cannot be read: {error.strerror}.") from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.
@@ -57,6 +71,20 @@ def write_json(path: Path, facts: Any) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def create_file(path: Path, content: bytes, exists: str) -> None:
+    """As `write_new`, for a file that the user asked for; `exists` is what to say of another one.
+
+    Raises:
+        QuorumError: if there is one of that name, or it cannot be written there.
+    """
+    try:
+        write_new(path, content)
+    except FileExistsError as error:
+        raise QuorumError(exists) from error
+    except OSError as error:
+        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
 
 
 def write_new(path: Path, content: bytes) -> None:

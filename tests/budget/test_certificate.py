@@ -100,8 +100,8 @@ def test_noise_in_floating_point_is_named_only_where_there_was_training(
 ) -> None:
     for events, named in (((release,), False), ((training,), True), ((release, training), True)):
         limitations = certificate(charged(*events)).limitations
-        assert any("counter-based generator" in one for one in limitations) is named
-        assert any("already holds a log" in one for one in limitations)
+        assert any("counter-based generator" in text for text in limitations) is named
+        assert any("already holds a log" in text for text in limitations)
 
 
 def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
@@ -109,7 +109,7 @@ def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
 ) -> None:
     stopping = replace(release, p_min=0.0, stop_probability=0.2)
     needed = {
-        event: {one.name for one in certificate(charged(event)).assumptions}
+        event: {assumption.name for assumption in certificate(charged(event)).assumptions}
         for event in (release, stopping, training)
     }
     assert needed[release] == set(ASSUMPTIONS)
@@ -117,10 +117,12 @@ def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
     assert needed[training] == {"one-expert-each"}
 
     accepting = charged(release, facts={"accepted": list(ASSUMPTIONS)})
-    assert all(one.accepted for one in certificate(accepting).assumptions)
-    assert not any(one.accepted for one in certificate(charged(release)).assumptions)
+    assert all(assumption.accepted for assumption in certificate(accepting).assumptions)
+    assert not any(assumption.accepted for assumption in certificate(charged(release)).assumptions)
     mixed = replace(accepting, charges=accepting.charges + charged(training).charges)
-    refused = [one.name for one in certificate(mixed).assumptions if not one.accepted]
+    refused = [
+        assumption.name for assumption in certificate(mixed).assumptions if not assumption.accepted
+    ]
     assert refused == ["one-expert-each"]  # the training was run without it
 
 
@@ -143,7 +145,7 @@ def test_a_research_certificate_says_so(release: ReleaseEvent) -> None:
     first = record.charges[0]
     repeated = certificate(replace(record, charges=(first, first)), delta=DELTA)
     assert "more than once, so the claim does not hold" in repeated.statement
-    assert any("was used 2 times" in one for one in repeated.not_accounted)
+    assert any("was used 2 times" in text for text in repeated.not_accounted)
     assert repeated.epsilon == math.inf
     assert "No finite ε can be claimed" in repeated.statement
 

@@ -23,10 +23,9 @@ from ledger_files import (
     record_in,
 )
 
-from quorum_rl.budget import Certificate, consistency
-from quorum_rl.budget.checked import check_certificate
-from quorum_rl.budget.consistency import check_consistent
-from quorum_rl.budget.lines import START, line_of, read_lines
+from quorum_rl.budget import Certificate, checking
+from quorum_rl.budget.checking import check_certificate, check_consistent
+from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.budget.schema import certificate_of
 from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
 from quorum_rl.cli.main import main
@@ -38,9 +37,7 @@ def composed_once() -> Iterator[None]:
     """The second route takes a moment, and most changes do not concern it."""
     kept = cache(independent_epsilon)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            consistency, "independent_epsilon", lambda events, at: kept(tuple(events), at)
-        )
+        patch.setattr(checking, "independent_epsilon", lambda events, at: kept(tuple(events), at))
         yield
 
 
@@ -152,10 +149,10 @@ def test_the_accounting_may_be_wrong_and_the_second_route_notices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A certificate made by an accountant that forgets a tenth of the cost."""
-    from quorum_rl.budget import spent
+    from quorum_rl.budget import ledger
     from quorum_rl.privacy.accounting import total_epsilon
 
-    monkeypatch.setattr(spent, "total_epsilon", lambda *given: 0.9 * total_epsilon(*given))
+    monkeypatch.setattr(ledger, "total_epsilon", lambda *given: 0.9 * total_epsilon(*given))
     assert "epsilon does not agree" in disagreement(facts_in(EXAMPLES["both"]), EXAMPLES["both"])
 
 
@@ -299,8 +296,10 @@ def test_a_ledger_that_promises_what_nobody_accounts_for_is_refused(fact: str, s
 
 
 def test_marks_and_research_are_said(files: Callable[..., Path]) -> None:
-    assert any("reproducible noise" in one for one in _sentences(files(EXAMPLES["seeded"])))
-    assert any("not enforced" in one for one in _sentences(files(EXAMPLES["research"])))
+    assert any(
+        "reproducible noise" in sentence for sentence in _sentences(files(EXAMPLES["seeded"]))
+    )
+    assert any("not enforced" in sentence for sentence in _sentences(files(EXAMPLES["research"])))
 
 
 def _sentences(path: Path) -> list[str]:

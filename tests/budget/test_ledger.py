@@ -59,10 +59,10 @@ def test_charges_and_marks_are_read_back_as_they_were_written(
         ledger.charge(release, run="first", facts={"pool": "p1", "accepted": ["common-world"]})
         ledger.mark("reproducible noise")
         ledger.mark("reproducible noise")
-        assert ledger.consumed_pools() == {"p1"}
+        assert ledger.record.pools == ("p1",)
     with Ledger.open(path) as ledger:
         ledger.charge(training, run="second")
-        assert ledger.consumed_pools() == {"p1"}
+        assert ledger.record.pools == ("p1",)
     record = read_ledger(path)
     assert record.events == (release, training)
     assert [charge.run for charge in record.charges] == ["first", "second"]
@@ -140,7 +140,7 @@ def test_a_release_pool_is_used_once(path: Path, release: ReleaseEvent) -> None:
             ledger.charge(small, run="two", facts={"pool": "p"})
         assert path.read_bytes() == before
         ledger.charge(small, run="two", facts={"pool": "q"})
-        assert ledger.consumed_pools() == {"p", "q"}
+        assert ledger.record.pools == ("p", "q")
 
 
 def test_a_research_ledger_refuses_no_cost_and_no_repeated_pool(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quorum_rl.budget import Ledger, certificate, read_ledger, spent_epsilon
-from quorum_rl.budget.lines import START, line_of, read_lines
+from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
 

@@ -172,7 +172,7 @@ def test_only_a_page_without_comparison_and_diagnostics_is_covered(
 
 def test_a_long_learning_curve_is_averaged(run_folder: Path) -> None:
     lines = [{"step": step, "loss_on_released": float(step)} for step in range(1000)]
-    (run_folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (run_folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     curve = gather(run_folder).learning
     assert not isinstance(curve, Missing)
     assert curve.averaged == 3

@@ -12,11 +12,11 @@ from reported_runs import COMPARISON, RELEASE, change_json, write_run
 from quorum_rl.budget import Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
-from quorum_rl.publication.run import covered_report
 from quorum_rl.report import write_report
 from quorum_rl.report.facts import Agreement
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import percent_text, render
+from quorum_rl.report.publishing import covered_report
 
 ATTACK = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>'\""
 AGREEMENT = Agreement(

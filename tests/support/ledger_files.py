@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.budget import ASSUMPTIONS, Certificate, LedgerRecord, certificate
-from quorum_rl.budget.lines import START, Json, line_of, read_lines
-from quorum_rl.budget.record import FORMAT, RELATION, Kind, record_of
+from quorum_rl.budget.record import (
+    FORMAT,
+    RELATION,
+    START,
+    Json,
+    Kind,
+    line_of,
+    read_lines,
+    record_of,
+)
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent, event_to_json
 
 DELTA: Final = 3e-4

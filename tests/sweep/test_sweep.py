@@ -13,12 +13,12 @@ from fits import DELTA, SETTINGS
 from sweeps import CLIPS, PRIVATE, asked, spreading, swept, untrained
 
 from quorum_rl.budget import Budget, SeededEntropy, read_ledger
-from quorum_rl.budget.checked import check_certificate
+from quorum_rl.budget.checking import check_certificate
 from quorum_rl.envs import Units
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent, total_epsilon
-from quorum_rl.publication import check_bundle, publish
+from quorum_rl.report import check_bundle, publish
 from quorum_rl.sweep import Common, Search, SweepOptions
 from quorum_rl.sweep.programs import Found, Inputs
 from quorum_rl.sweep.run import _drawn

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import Chain
-from quorum_rl.budget import read_certificate, read_ledger
+from quorum_rl.budget import event_facts, read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.json_files import CONFIG, as_object, items, number, read_config, reading, whole
 from quorum_rl.learners import Learner, learner_from_json
 from quorum_rl.pipeline import FitPlan, FitSettings, private_step
 from quorum_rl.privacy import (
@@ -23,7 +24,6 @@ from quorum_rl.privacy import (
     event_from_json,
     total_epsilon,
 )
-from quorum_rl.report import as_object, items, number, read_object, reading, whole
 from quorum_rl.training import steps_at_share
 
 LEAVES_AT: Final = 8  # the step at which the canary leaves, if episodes are that long
@@ -46,11 +46,7 @@ def case_of_run(folder: Path, trainees: int | None = None) -> Case:
         QuorumError: if the folder holds no run that can be audited, or its configuration is not
             what was charged for.
     """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise QuorumError(f"{str(folder)!r} holds no run: give a folder that 'quorum fit' wrote.")
-    with reading(path, "quorum fit"):
-        configuration = read_object(path)
+    path, configuration = folder / CONFIG, read_config(folder)
     if any(name in configuration for name in SWEPT):
         raise QuorumError(SELECTED)
     with reading(path, "quorum fit"):
@@ -152,11 +148,7 @@ def _certified(folder: Path, plan: FitPlan) -> float | None:
     made = read_certificate(path)
     with reading(path, "quorum fit"):
         charged = [
-            (
-                str(facts["run"]),
-                event_from_json({name: facts[name] for name in facts if name not in ("run", "at")}),
-            )
-            for facts in made.events
+            (str(facts["run"]), event_from_json(event_facts(facts))) for facts in made.events
         ]
     _check_charged(path, plan, charged)
     if not (math.isfinite(made.epsilon) and made.delta == plan.delta):

@@ -10,20 +10,18 @@ if TYPE_CHECKING:
         ASSUMPTIONS as ASSUMPTIONS,
         Certificate as Certificate,
         certificate as certificate,
+        event_facts as event_facts,
         needed_assumptions as needed_assumptions,
         rounded_up as rounded_up,
     )
-    from quorum_rl.budget.checked import (
+    from quorum_rl.budget.checking import (
         LEDGER as LEDGER,
         Checked as Checked,
-        Signed as Signed,
+        Consistency as Consistency,
         check_certificate as check_certificate,
+        check_consistent as check_consistent,
         check_guarantees as check_guarantees,
         check_signed as check_signed,
-    )
-    from quorum_rl.budget.consistency import (
-        Consistency as Consistency,
-        check_consistent as check_consistent,
     )
     from quorum_rl.budget.entropy import (
         BitStream as BitStream,
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
         SeededEntropy as SeededEntropy,
         jax_key_data as jax_key_data,
     )
-    from quorum_rl.budget.ledger import Ledger as Ledger
+    from quorum_rl.budget.ledger import Ledger as Ledger, spent_epsilon as spent_epsilon
     from quorum_rl.budget.record import (
         Kind as Kind,
         LedgerRecord as LedgerRecord,
@@ -42,9 +40,7 @@ if TYPE_CHECKING:
         SCHEMA_FILE as SCHEMA_FILE,
         certificate_of as certificate_of,
         read_certificate as read_certificate,
-        read_file as read_file,
         schema_text as schema_text,
-        strict_object as strict_object,
     )
     from quorum_rl.budget.signature import (
         SUFFIX as SUFFIX,
@@ -54,24 +50,24 @@ if TYPE_CHECKING:
         sign_file as sign_file,
         signature_path as signature_path,
     )
-    from quorum_rl.budget.spent import spent_epsilon as spent_epsilon
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
             "budget": "Budget",
-            "certificates": "ASSUMPTIONS Certificate certificate needed_assumptions rounded_up",
-            "checked": "LEDGER Checked Signed check_certificate check_guarantees check_signed",
-            "consistency": "Consistency check_consistent",
-            "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
-            "ledger": "Ledger",
-            "record": "Kind LedgerRecord read_ledger",
-            "schema": (
-                "SCHEMA_FILE certificate_of read_certificate read_file schema_text strict_object"
+            "certificates": (
+                "ASSUMPTIONS Certificate certificate event_facts needed_assumptions rounded_up"
             ),
+            "checking": (
+                "LEDGER Checked Consistency check_certificate check_consistent check_guarantees "
+                "check_signed"
+            ),
+            "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
+            "ledger": "Ledger spent_epsilon",
+            "record": "Kind LedgerRecord read_ledger",
+            "schema": "SCHEMA_FILE certificate_of read_certificate schema_text",
             "signature": "SUFFIX check_signature generate_key sign sign_file signature_path",
-            "spent": "spent_epsilon",
             "verifier": "Verification verify",
         },
     )

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorum_rl.budget.certificates import Certificate, certificate
-from quorum_rl.budget.ledger import Ledger
+from quorum_rl.budget.ledger import Ledger, spent_epsilon
 from quorum_rl.budget.record import Kind, LedgerRecord, read_ledger
-from quorum_rl.budget.spent import spent_epsilon
 
 
 @dataclass(frozen=True)

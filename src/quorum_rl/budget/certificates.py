@@ -2,60 +2,37 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
-from quorum_rl.budget.published import NOT_VALID, Published, published_claim
+from quorum_rl.budget.ledger import spent_epsilon
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
-from quorum_rl.budget.spent import spent_epsilon
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 1  # of a certificate's file: `certificate.schema.json` describes it
 DECIMALS: Final = 4  # of every ε that is shown
 
 
-def _is_release(event: Event) -> bool:
-    return isinstance(event, ReleaseEvent)
-
-
-def _has_floor(event: Event) -> bool:
-    return isinstance(event, ReleaseEvent) and event.p_min > 0
-
-
-# Name, text, and the events whose guarantee needs it.
-_ASSUMPTIONS: Final[tuple[tuple[str, str, Callable[[Event], bool]], ...]] = (
-    (
-        "logs-from-queried-policies",
-        "the policies that were queried generated the logs, exactly as they are",
-        _is_release,
+ASSUMPTIONS: Final = {
+    "logs-from-queried-policies": (
+        "the policies that were queried generated the logs, exactly as they are"
     ),
-    (
-        "independent-trajectories",
+    "independent-trajectories": (
         "trajectories were drawn independently of one another, and how many there are and in which "
-        "order does not depend on what is in them",
-        _is_release,
+        "order does not depend on what is in them"
     ),
-    (
-        "common-world",
+    "common-world": (
         "start states and dynamics are common to all experts and not themselves secret: released "
-        "prefixes contain raw states",
-        _is_release,
+        "prefixes contain raw states"
     ),
-    (
-        "floor-everywhere",
-        "every expert gives every action at least the declared probability p_min, in every state",
-        _has_floor,
+    "floor-everywhere": (
+        "every expert gives every action at least the declared probability p_min, in every state"
     ),
-    (
-        "public-ends",
-        "a trajectory's end is a public function of state, action and time",
-        _is_release,
-    ),
-    ("one-expert-each", "nobody owns two experts", lambda _: True),
-)
-ASSUMPTIONS: Final = {name: text for name, text, _ in _ASSUMPTIONS}
+    "public-ends": "a trajectory's end is a public function of state, action and time",
+    "one-expert-each": "nobody owns two experts",
+}
 """The assumptions that code cannot check, by the names under which a user accepts them."""
 
 NOT_ACCOUNTED: Final = (
@@ -75,6 +52,14 @@ TRAINING_LIMITATIONS: Final = (
 )
 
 
+NOT_VALID: Final = (
+    "is shown as published and is not valid: the coin of each training step is treated as hidden "
+    "though whoever sees the iterates sees it, training reuses the trajectories that the release "
+    "drew from, batches and draws are not those of the proof, constants depend on the data, and "
+    "the tuning is not counted"
+)
+
+
 @dataclass(frozen=True)
 class Assumption:
     """Something the guarantee rests on; `accepted` if every event that needs it was run with it."""
@@ -82,6 +67,16 @@ class Assumption:
     name: str
     text: str
     accepted: bool
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published sum ε1 + ε2, δ1 + δ2. `complete` if no charge's claim is missing."""
+
+    epsilon: float
+    delta: float
+    complete: bool
+    text: str = f"this sum {NOT_VALID}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,23 +139,23 @@ def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
 
     Nothing is computed here: whoever calls this answers for the number.
     """
-    events = record.events
-    modes = sorted({event.mode for event in events if isinstance(event, ReleaseEvent)})
-    certified = shown if not (repeated_pools(record) or "paper" in modes) else "inf"
-    trained = not all(isinstance(event, ReleaseEvent) for event in events)
+    releases = [event for event in record.events if isinstance(event, ReleaseEvent)]
+    modes = sorted({event.mode for event in releases})
+    repeated = repeated_pools(record)
+    trained = len(releases) < len(record.events)
     return Certificate(
         kind=record.kind,
         identity=record.identity,
         relation=record.relation,
         modes=tuple(modes),
-        epsilon=float(certified),
+        epsilon=math.inf if repeated or "paper" in modes else float(shown),
         delta=delta,
         budget_epsilon=record.epsilon,
         budget_delta=record.delta,
         statement=_statement(record, shown, delta, paper="paper" in modes),
         events=tuple(_shown(charge) for charge in record.charges),
         assumptions=_assumptions(record),
-        not_accounted=NOT_ACCOUNTED + repeated_pools(record),
+        not_accounted=NOT_ACCOUNTED + repeated,
         limitations=LIMITATIONS + (TRAINING_LIMITATIONS if trained else ()),
         marks=tuple(mark.text for mark in record.marks),
         published=published_claim(record) if "paper" in modes else None,
@@ -178,26 +173,27 @@ def rounded_up(epsilon: float) -> str:
 
 def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -> str:
     """The certificate in a few sentences."""
-    sentences = []
-    if repeated_pools(record) or shown == "inf":
-        sentences.append(f"No finite ε can be claimed at δ = {delta:g}.")
+    repeated = bool(repeated_pools(record))
+    if repeated or shown == "inf":
+        first = f"No finite ε can be claimed at δ = {delta:g}."
     elif paper:
-        sentences.append(
+        first = (
             f"Mode paper, for reproduction: what came out is not certified. With fresh draws its "
             f"events would cost ε = {shown} at δ = {delta:g}."
         )
     else:
-        sentences.append(
+        first = (
             f"What came out is (ε = {shown}, δ = {delta:g})-indistinguishable for "
             f"{record.relation}, under the assumptions named."
         )
+    sentences = [first]
     if record.torn:
         sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
     if record.kind == "research":
         sentences.append("This is a research ledger: its budget was not enforced.")
     if paper:
         sentences.append(f"The published claim {NOT_VALID}.")
-    if repeated_pools(record):
+    if repeated:
         sentences.append("A release pool was used more than once, so the claim does not hold.")
     return " ".join(sentences)
 
@@ -207,33 +203,41 @@ def _shown(charge: Charge) -> dict[str, Any]:
     return {"run": charge.run, "at": charge.at, **event_to_json(charge.event)}
 
 
+def event_facts(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """The constants of an event that a certificate lists, as `event_from_json` takes them."""
+    return {name: fact for name, fact in listed.items() if name not in ("run", "at")}
+
+
 def needed_assumptions(event: Event) -> tuple[str, ...]:
     """The names of what an event's guarantee rests on and no code can check."""
-    return tuple(name for name, _, needed_by in _ASSUMPTIONS if needed_by(event))
+    if not isinstance(event, ReleaseEvent):
+        return ("one-expert-each",)
+    return tuple(name for name in ASSUMPTIONS if event.p_min > 0 or name != "floor-everywhere")
 
 
 def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
     found = []
-    for name, text, needed_by in _ASSUMPTIONS:
-        needing = [charge for charge in record.charges if needed_by(charge.event)]
+    for name, text in ASSUMPTIONS.items():
+        needing = [charge for charge in record.charges if name in needed_assumptions(charge.event)]
         if needing:
-            found.append(Assumption(name, text, all(_accepts(charge, name) for charge in needing)))
+            accepted = all(name in _accepted(charge) for charge in needing)
+            found.append(Assumption(name, text, accepted))
     return tuple(found)
 
 
-def _accepts(charge: Charge, name: str) -> bool:
-    accepted = charge.facts.get("accepted")
-    return isinstance(accepted, list | tuple) and name in accepted
+def _accepted(charge: Charge) -> Sequence[Any]:
+    names = charge.facts.get("accepted")
+    return names if isinstance(names, list | tuple) else ()
 
 
 def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
     """What to say of each release pool that was used more than once, by a training included."""
-    pools = [charge.pool for charge in record.charges if charge.pool is not None]
-    repeated = sorted({pool for pool in pools if pools.count(pool) > 1})
+    pools = record.pools
     said = [
         f"the release pool {pool} was used {pools.count(pool)} times: stage 1 is private once per "
         "pool, and what more than one run of it costs is unknown"
-        for pool in repeated
+        for pool in sorted(set(pools))
+        if pools.count(pool) > 1
     ]
     said += [
         f"the release pool {pool} was read by a training too: the stages must use different "
@@ -241,3 +245,40 @@ def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:
         for pool in sorted(record.whole_logs.intersection(pools))
     ]
     return tuple(said)
+
+
+def published_claim(record: LedgerRecord) -> Published:
+    """The sum of the published claims of all charges.
+
+    A release's follows from its constants; a training's is the fact `published` of its charge,
+    `{"epsilon": …, "delta": …}`, because the rate it was published with is not the true one.
+    """
+    claims = [_claim_of(charge) for charge in record.charges]
+    known = [claim for claim in claims if claim is not None]
+    return Published(
+        epsilon=math.fsum(epsilon for epsilon, _ in known),
+        delta=math.fsum(delta for _, delta in known),
+        complete=len(known) == len(claims),
+    )
+
+
+def _claim_of(charge: Charge) -> tuple[float, float] | None:
+    if isinstance(charge.event, ReleaseEvent):
+        return _release_claim(charge.event) if charge.event.mode == "paper" else None
+    match charge.facts.get("published"):
+        case {"epsilon": float() | int() as epsilon, "delta": float() | int() as delta}:
+            return float(epsilon), float(delta)
+    return None
+
+
+def _release_claim(event: ReleaseEvent) -> tuple[float, float] | None:
+    """(ε1, δ1), if it claims anything.
+
+    From ε' = ε1/√(32 T ln(2/δ1)), δ' = δ1/(2TL) and the offset (4/ε')·ln(1/δ').
+    """
+    iteration_epsilon = 4 * event.query_epsilon
+    log_delta = -(event.threshold - event.theta) * event.query_epsilon
+    delta = 2 * event.iterations * event.horizon * math.exp(log_delta)
+    if not delta < 1:
+        return None
+    return iteration_epsilon * math.sqrt(32 * event.iterations * math.log(2 / delta)), delta

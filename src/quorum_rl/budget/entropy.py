@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import at_least, require
 
 _FIRST_BLOCK: Final = 64  # bytes: what one draw of noise usually needs
 _LARGEST_BLOCK: Final = 4096
@@ -57,7 +57,7 @@ class Entropy(Protocol):
 
     @property
     def reproducible(self) -> bool:
-        """Whether the bits can be had again: they hide nothing from who knows the seed."""
+        """Whether the same bits can be drawn again, by anybody who knows the seed."""
         ...
 
     def stream(self, *path: int | str) -> BitStream:
@@ -91,8 +91,7 @@ class SeededEntropy:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise QuorumError(f"the seed of the noise is {self.seed}: give 0 or more.")
+        require("the seed of the noise", self.seed, at_least(0))
 
     @property
     def reproducible(self) -> bool:

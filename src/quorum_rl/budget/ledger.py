@@ -14,18 +14,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from quorum_rl.budget.lines import START, Json, line_of
 from quorum_rl.budget.record import (
     FORMAT,
     RELATION,
+    START,
+    Json,
     Kind,
     LedgerRecord,
+    line_of,
     no_ledger,
     record_of,
 )
-from quorum_rl.budget.spent import spent_epsilon
-from quorum_rl.errors import QuorumError
-from quorum_rl.files import write_new
+from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
+from quorum_rl.files import create_file
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
 
 CANNOT_GO_ON: Final = (
@@ -69,15 +70,11 @@ class Ledger:
             "at": _now(),
         }
         line = line_of(header, START)
-        try:
-            write_new(path, line)
-        except FileExistsError as error:
-            raise QuorumError(
-                f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
-                "name for the ledger of other experts."
-            ) from error
-        except OSError as error:
-            raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+        exists = (
+            f"there is a ledger at {str(path)!r} already: go on with it, or choose another "
+            "name for the ledger of other experts."
+        )
+        create_file(path, line, exists)
         return record_of(line, path)
 
     @classmethod
@@ -114,10 +111,6 @@ class Ledger:
         size = os.fstat(self._descriptor).st_size
         return record_of(os.pread(self._descriptor, size, 0), self._path)
 
-    def consumed_pools(self) -> frozenset[str]:
-        """The release pools that were used up."""
-        return frozenset(charge.pool for charge in self.record.charges if charge.pool is not None)
-
     def charge(self, event: Event, *, run: str, facts: Mapping[str, Json] | None = None) -> None:
         """Pays for an event. Only after this returns may its data be touched.
 
@@ -141,19 +134,13 @@ class Ledger:
             _check_log(record, facts.get("whole_log"))
         if record.kind == "production":
             _check_affordable(record, [event])
-        entry: dict[str, Json] = {
-            "entry": "charge",
-            "event": event_to_json(event),
-            "run": run,
-            "facts": facts,
-            "at": _now(),
-        }
-        self._append(line_of(entry, record.head))
+        charge: dict[str, Json] = {"event": event_to_json(event), "run": run, "facts": facts}
+        self._append("charge", charge, record.head)
 
     def check_affordable(self, events: Sequence[Event]) -> None:
-        """Refuses events that the budget does not hold together; nothing is charged.
+        """Refuses events that together exceed the budget; nothing is charged.
 
-        For who needs several: once the first is charged, its data may be used up for nothing.
+        For a caller that needs several events: once the first is charged, it cannot be taken back.
 
         Raises:
             QuorumError: if the budget does not suffice. Research ledgers do not refuse.
@@ -166,8 +153,7 @@ class Ledger:
         """Writes down something that every certificate must mention, once."""
         record = self._writable_record()
         if text not in {mark.text for mark in record.marks}:
-            entry: dict[str, Json] = {"entry": "mark", "text": text, "at": _now()}
-            self._append(line_of(entry, record.head))
+            self._append("mark", {"text": text}, record.head)
 
     def _writable_record(self) -> LedgerRecord:
         record = self.record
@@ -184,7 +170,8 @@ class Ledger:
             )
         return record
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, entry: str, said: Mapping[str, Json], previous: str) -> None:
+        line = line_of({"entry": entry, **said, "at": _now()}, previous)
         size = os.fstat(self._descriptor).st_size
         try:
             if os.write(self._descriptor, line) < len(line):
@@ -200,6 +187,33 @@ class Ledger:
             ) from error
 
 
+def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:
+    """What all charges cost together at `delta` (the ledger's own if not given), never too little.
+
+    A torn line may have charged all that was left, so all of it counts.
+
+    Raises:
+        QuorumError: if neither the ledger nor the caller names a delta.
+    """
+    at = record.delta if delta is None else delta
+    if at is None:
+        raise QuorumError("this research ledger has no delta: say at which delta to account it.")
+    total = total_epsilon(record.events, at) if record.events else 0.0
+    return with_torn_line(record, total, at)
+
+
+def with_torn_line(record: LedgerRecord, total: float, delta: float) -> float:
+    """What counts as spent at `delta` if the charges that can be read cost `total` there."""
+    if math.isnan(total):
+        return math.inf
+    if not record.torn:
+        return total
+    # The budget bounds a torn charge at the budget's own delta only; at a smaller one nothing does.
+    if record.kind == "research" or record.epsilon is None or record.delta is None:
+        return math.inf
+    return max(total, record.epsilon) if delta >= record.delta else math.inf
+
+
 def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> None:
     if kind not in ("production", "research"):
         raise QuorumError(f"a ledger is production or research, not {kind!r}: choose one.")
@@ -208,10 +222,10 @@ def _check_budget(kind: Kind, epsilon: float | None, delta: float | None) -> Non
         raise QuorumError(
             f"a production ledger needs its {' and '.join(missing)}: give the budget."
         )
-    if epsilon is not None and not 0 < epsilon < float("inf"):
-        raise QuorumError(f"the ledger's epsilon is {epsilon}: give a positive number.")
-    if delta is not None and not 0 < delta < 1:
-        raise QuorumError(f"the ledger's delta is {delta}: give a number between 0 and 1.")
+    if epsilon is not None:
+        require("the ledger's epsilon", epsilon, POSITIVE)
+    if delta is not None:
+        require("the ledger's delta", delta, FRACTION)
 
 
 def _check_pool(record: LedgerRecord, pool: Json) -> None:
@@ -243,20 +257,21 @@ def _check_affordable(record: LedgerRecord, events: Sequence[Event]) -> None:
     assert record.epsilon is not None  # a production ledger has a budget
     assert record.delta is not None
     total = total_epsilon([*record.events, *events], record.delta)
-    if not total <= record.epsilon:  # also if it is not a number
-        spent = spent_epsilon(record)
-        what = " and ".join(dict.fromkeys(kind_of(event) for event in events))
-        if total == math.inf and spent < record.epsilon:
-            raise QuorumError(
-                f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "
-                "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
-                "charged."
-            )
+    if total <= record.epsilon:  # false if it is not a number
+        return
+    spent = spent_epsilon(record)
+    what = " and ".join(dict.fromkeys(kind_of(event) for event in events))
+    if total == math.inf and spent < record.epsilon:
         raise QuorumError(
-            f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
-            f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
-            f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
+            f"this {what} would need more delta than the ledger's {record.delta:.4g} leaves, "
+            "whatever epsilon: plan every event for a share of the ledger's delta; nothing was "
+            "charged."
         )
+    raise QuorumError(
+        f"this {what} would bring the spent epsilon from {spent:.4g} to {total:.4g} at delta "
+        f"{record.delta:.4g}, over the ledger's budget of {record.epsilon:.4g}: plan it for "
+        f"the {max(record.epsilon - spent, 0):.4g} that is left; nothing was charged."
+    )
 
 
 def _holder(descriptor: int) -> str:

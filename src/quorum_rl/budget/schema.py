@@ -5,11 +5,12 @@ import math
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from quorum_rl.budget.certificates import Assumption, Certificate
-from quorum_rl.budget.published import Published
+from quorum_rl.budget.certificates import Assumption, Certificate, Published
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import read_file
+from quorum_rl.json_files import strict_object
 
 SCHEMA_FILE: Final = "certificate.schema.json"
 
@@ -26,20 +27,6 @@ def read_certificate(path: Path | str) -> Certificate:
         QuorumError: if it cannot be read or is not one by the published schema.
     """
     return certificate_of(read_file(Path(path), "certificate"), Path(path))
-
-
-def read_file(path: Path, what: str) -> bytes:
-    """The content of a file, which is the user's `what`.
-
-    Raises:
-        QuorumError: if it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise QuorumError(f"there is no {what} at {str(path)!r}: give its file.") from error
-    except OSError as error:
-        raise QuorumError(f"the {what} {str(path)!r} cannot be read: {error.strerror}.") from error
 
 
 def certificate_of(content: bytes, path: Path) -> Certificate:
@@ -62,52 +49,10 @@ def certificate_of(content: bytes, path: Path) -> Certificate:
         | lists
         | {
             "epsilon": math.inf if facts["epsilon"] is None else facts["epsilon"],
-            "assumptions": tuple(Assumption(**one) for one in facts["assumptions"]),
+            "assumptions": tuple(Assumption(**held) for held in facts["assumptions"]),
             "published": None if published is None else Published(**published),
         }
     )
-
-
-def strict_object(content: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object that a file is, all of it, with finite numbers and no name given twice.
-
-    Two readers of such a file find the same facts, which is not so with repeated names.
-
-    Raises:
-        QuorumError: if it is anything else.
-    """
-    try:
-        facts = json.loads(
-            content.decode(),
-            parse_constant=_refused_constant,
-            parse_float=_finite,
-            object_pairs_hook=_without_repeats,
-        )
-    except (ValueError, RecursionError) as error:
-        raise QuorumError(f"{str(path)!r} is not a JSON object ({error}): give one.") from error
-    if not isinstance(facts, dict):
-        raise QuorumError(f"{str(path)!r} is not a JSON object: give one.")
-    return facts
-
-
-def _refused_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large a number")
-    return number
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    facts = dict(pairs)
-    if len(facts) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has {twice!r} twice")
-    return facts
 
 
 @cache

@@ -8,21 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from quorum_rl.budget.lines import canonical
-from quorum_rl.budget.schema import read_file, strict_object
+from quorum_rl.budget.record import canonical
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import write_new
+from quorum_rl.files import create_file, read_file
+from quorum_rl.json_files import strict_object
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SUFFIX: Final = ".sig"
 ALGORITHM: Final = "Ed25519"
 CONTEXT: Final = b"quorum-rl signature 1\n"  # so that it signs nothing in another language
-FIELDS: Final = {"algorithm": str, "public_key": str, "signature": str}
+_EXISTS: Final = "'{}' exists already and is not replaced: give another name, or move it away."
+FIELDS: Final = ("algorithm", "public_key", "signature")
 
 
 def signature_path(signed: Path) -> Path:
@@ -48,8 +46,8 @@ def generate_key(path: Path) -> str:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    _write_new(path, content)
-    return _hex(key.public_key())
+    create_file(path, content, _EXISTS.format(path))
+    return key.public_key().public_bytes_raw().hex()  # type: ignore[no-any-return]
 
 
 def sign(content: bytes, path: Path, key_file: Path) -> bytes:
@@ -62,7 +60,7 @@ def sign(content: bytes, path: Path, key_file: Path) -> bytes:
     signature = key.sign(signed_bytes(strict_object(content, path)))
     facts = {
         "algorithm": ALGORITHM,
-        "public_key": _hex(key.public_key()),
+        "public_key": key.public_key().public_bytes_raw().hex(),
         "signature": signature.hex(),
     }
     return (json.dumps(facts, indent=2) + "\n").encode()
@@ -76,7 +74,7 @@ def sign_file(path: Path, key_file: Path) -> Path:
     """
     signature = sign(read_file(path, "file to sign"), path, key_file)
     beside = signature_path(path)
-    _write_new(beside, signature)
+    create_file(beside, signature, _EXISTS.format(beside))
     return beside
 
 
@@ -93,9 +91,7 @@ def check_signature(
     ed25519, _ = _cryptography()
     beside = signature_path(path)
     facts = strict_object(signature, beside)
-    if facts.keys() != FIELDS.keys() or not all(
-        isinstance(facts[name], kind) for name, kind in FIELDS.items()
-    ):
+    if facts.keys() != {*FIELDS} or not all(isinstance(fact, str) for fact in facts.values()):
         raise QuorumError(f"{str(beside)!r} is not a signature: it has not the fields of one.")
     if facts["algorithm"] != ALGORITHM:
         raise QuorumError(
@@ -141,8 +137,9 @@ def _private_key(path: Path) -> "Ed25519PrivateKey":
     except TypeError as error:
         raise QuorumError(f"the key {str(path)!r} is encrypted: give one that is not.") from error
     except Exception as error:  # the package has exceptions of its own for what is in a PEM file
-        raise QuorumError(f"{str(path)!r} holds no private key: make one with 'quorum "
-                          "certificate keygen'.") from error  # fmt: skip
+        raise QuorumError(
+            f"{str(path)!r} holds no private key: make one with 'quorum certificate keygen'."
+        ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise QuorumError(f"the key {str(path)!r} is not of {ALGORITHM}: give one that is.")
     return key  # type: ignore[no-any-return]
@@ -176,22 +173,7 @@ def _from_pem(content: bytes, name: str) -> str:
         raise QuorumError(f"{name!r} holds no public key in PEM: give one that does.") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise QuorumError(f"the key {name!r} is not of {ALGORITHM}: give one that is.")
-    return _hex(key)
-
-
-def _hex(key: "Ed25519PublicKey") -> str:
-    return key.public_bytes_raw().hex()
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    try:
-        write_new(path, content)
-    except FileExistsError as error:
-        raise QuorumError(
-            f"{str(path)!r} exists already and is not replaced: give another name, or move it away."
-        ) from error
-    except OSError as error:
-        raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    return key.public_bytes_raw().hex()  # type: ignore[no-any-return]
 
 
 def _cryptography() -> tuple[Any, Any]:

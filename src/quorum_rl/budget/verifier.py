@@ -75,10 +75,9 @@ def verify(
         reasons.append("the ledger's last line was cut off, so its whole budget must be claimed")
     if any(event.mode == "paper" for event in record.events if isinstance(event, ReleaseEvent)):
         reasons.append("mode paper has no pool of fresh trajectories, which the guarantee needs")
-    pools = [charge.pool for charge in record.charges if charge.pool is not None]
-    if len(set(pools)) < len(pools):
+    if len(set(record.pools)) < len(record.pools):
         reasons.append("a release pool was used more than once")
-    if record.whole_logs.intersection(pools):
+    if record.whole_logs.intersection(record.pools):
         reasons.append("a training has read the trajectories of a release pool")
     return Verification(found, at, claimed, not reasons, tuple(reasons))
 
@@ -94,12 +93,12 @@ def independent_epsilon(events: Sequence[Event], delta: float) -> float:
     whole: Any = pld.identity(step)
     for event in events:
         if isinstance(event, ReleaseEvent):
-            one, times = _on_grid(losses[event], step), event.iterations
+            loss, times = _on_grid(losses[event], step), event.iterations
         elif isinstance(event, SelectionEvent):
-            one, times = selection_on_grid(event, step), 1
+            loss, times = selection_on_grid(event, step), 1
         else:
-            one, times = _gaussian(event, step), event.steps
-        whole = whole.compose(_composed(one, times))
+            loss, times = _gaussian(event, step), event.steps
+        whole = whole.compose(_composed(loss, times))
     overflow = sum(_overflow(event) for event in events if isinstance(event, ReleaseEvent))
     return _least_epsilon(whole, delta, float(overflow))
 
@@ -231,14 +230,14 @@ def _gaussian(event: TrainingEvent, step: float) -> Any:
     )
 
 
-def _composed(one: Any, times: int) -> Any:
-    """`one`, `times` times, by repeated doubling."""
+def _composed(loss: Any, times: int) -> Any:
+    """The distribution `loss` composed with itself, `times` times, by repeated doubling."""
     whole = None
     while times:
         times, odd = divmod(times, 2)
         if odd:
-            whole = one if whole is None else whole.compose(one)
-        one = one.compose(one) if times else one
+            whole = loss if whole is None else whole.compose(loss)
+        loss = loss.compose(loss) if times else loss
     return whole
 
 

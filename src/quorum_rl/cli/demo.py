@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from quorum_rl.cli.output import check_folder, check_seed, console, timed_bar
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import MissingPackageError, QuorumError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,7 +60,7 @@ class Demo:
             f"DP-SGD and training without privacy take {STEPS:,} steps here, to be soon done."
         )
         report = self._report(comparison)
-        console().print(f"{time.monotonic() - begun:.0f} seconds in all. The report: {report}")
+        console().print(f"{time.monotonic() - begun:.0f} seconds in all. {report}")
 
     @property
     def _run(self) -> Path:
@@ -173,12 +173,15 @@ class Demo:
                 progress=update,
             )
 
-    def _report(self, comparison: "Comparison") -> Path:
+    def _report(self, comparison: "Comparison") -> str:
         from quorum_rl.files import write_json
         from quorum_rl.report import write_report
 
         write_json(self._run / "comparison.json", comparison.to_json())
-        return write_report(self._run)
+        try:
+            return f"The report: {write_report(self._run)}"
+        except MissingPackageError as error:
+            return f"There is no report, for {error}"
 
 
 def _methods() -> "list[Method]":

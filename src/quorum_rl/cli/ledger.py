@@ -182,7 +182,7 @@ class VerifyCertificate:
             return
         _refuse_delta(self.delta)
         if (self.file / "MANIFEST.json").exists():
-            from quorum_rl.publication import check_bundle
+            from quorum_rl.report import check_bundle
 
             checked = check_bundle(self.file, ledger=self.ledger, public_key=self.public_key)
         else:

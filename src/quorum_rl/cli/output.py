@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, require_packages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,6 +157,7 @@ def make_folder(folder: Path) -> None:
 
 def check_picture(path: Path) -> None:
     """As `check_new_file`, for a picture, which may replace an older one."""
+    require_packages("a picture", "report", "matplotlib")
     if path.suffix.lower() not in PICTURES:
         raise QuorumError(f"{str(path)!r} is no picture: let it end in {', '.join(PICTURES)}.")
     check_new_file(path, overwrite=True)

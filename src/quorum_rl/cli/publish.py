@@ -51,7 +51,7 @@ class Publish:
     def _check(self) -> None:
         if self.out is not None:
             raise QuorumError("--check writes nothing: leave out --out.")
-        from quorum_rl.publication import check_bundle
+        from quorum_rl.report import check_bundle
 
         checked = check_bundle(self.run_folder, ledger=self.ledger, public_key=self.public_key)
         show_checked(checked, as_json=self.json)
@@ -61,14 +61,17 @@ class Publish:
             raise QuorumError("a bundle needs a new folder to be written into: give --out.")
         if self.public_key is not None:
             raise QuorumError("--public-key is for --check: sign with --key.")
-        from quorum_rl.publication import Choices, publish
+        from quorum_rl.report import publish
 
-        choices = Choices(
+        made = publish(
+            self.run_folder,
+            self.out,
+            ledger=self.ledger,
+            key=self.key,
             with_released=self.with_released,
             without_ledger=self.without_ledger,
             research=self.research_not_private,
         )
-        made = publish(self.run_folder, self.out, ledger=self.ledger, choices=choices, key=self.key)
         if self.json:
             facts = {"folder": str(made.folder), "files": made.files, "stayed": made.stayed}
             show_facts(facts | {"remarks": made.remarks}, as_json=True)

@@ -41,19 +41,20 @@ class Report:
     """I know that the agreement is not private, and that the page must not be published."""
 
     def run(self) -> None:
+        from quorum_rl.report import check_packages
+
+        check_packages()
         if not self.folder.is_dir():
             raise QuorumError(f"there is no folder {str(self.folder)!r}: give a run's folder.")
         if self.ledger is not None and not self.ledger.is_file():
             raise QuorumError(f"there is no ledger {str(self.ledger)!r}: give the run's own.")
         agreement = self._agreement()
-        if self.json:
-            from quorum_rl.report import gather
+        from quorum_rl.report import gather, report_name, write_report
 
+        if self.json:
             found = gather(self.folder, agreement, self.ledger)
             print(json.dumps(_plain(asdict(found)), indent=2))
             return
-        from quorum_rl.report import report_name, write_report
-
         out = self.out or self.folder / report_name(agreement is not None)
         check_new_file(out, overwrite=self.overwrite)
         made = write_report(self.folder, out, agreement=agreement, ledger=self.ledger)

@@ -131,11 +131,12 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
         if self._key is None:
             raise QuorumError(f"{self.world.name} has not started: call reset() before render().")
         # Drawing needs matplotlib, which takes longer to import than most episodes take to run.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
         from quorum_rl.envs.drawing import draw_state
 
-        canvas: Any = FigureCanvasAgg(draw_state(self.world, self._state, self._params))
+        figure = draw_state(self.world, self._state, self._params)
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

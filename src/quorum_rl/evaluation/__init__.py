@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         gymnasium_returns as gymnasium_returns,
         same_world as same_world,
     )
-    from quorum_rl.evaluation.policies import policy_returns as policy_returns
     from quorum_rl.evaluation.protocol import (
         PROTOCOLS as PROTOCOLS,
         Protocol as Protocol,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         as_fraction_of as as_fraction_of,
         evaluation_params as evaluation_params,
         greedy_policy as greedy_policy,
+        policy_returns as policy_returns,
         returns_of as returns_of,
         scores_of as scores_of,
     )
@@ -45,10 +45,10 @@ else:
         {
             "fitted_q": "FittedQEstimate fitted_q_estimate",
             "in_gymnasium": "gymnasium_returns same_world",
-            "policies": "policy_returns",
             "protocol": "PROTOCOLS Protocol get_protocol",
             "returns": (
-                "GreedyPolicy as_fraction_of evaluation_params greedy_policy returns_of scores_of"
+                "GreedyPolicy as_fraction_of evaluation_params greedy_policy policy_returns "
+                "returns_of scores_of"
             ),
             "summary": "Interval Scores Summary interquartile_mean paired_difference summarise",
         },

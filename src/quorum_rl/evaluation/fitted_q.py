@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import SHARE, QuorumError, at_least, require
 from quorum_rl.evaluation.returns import GreedyPolicy
 from quorum_rl.types import Released
 
@@ -81,10 +81,8 @@ def fitted_q_estimate(
     """
     data = _checked(released)
     steps = data.horizon if steps is None else steps
-    if steps < 1:
-        raise QuorumError(f"steps is {steps}: give at least 1.")
-    if not 0 < discount <= 1:
-        raise QuorumError(f"discount is {discount}: give a number above 0, at most 1.")
+    require("steps", steps, at_least(1))
+    require("discount", discount, SHARE)
     feature_rng, resample_rng = np.random.default_rng(seed).spawn(2)
     problem = _problem(data, policy, discount, feature_rng)
     prefixes = int(problem.prefix[-1]) + 1
@@ -172,7 +170,12 @@ def _problem(
     action = np.asarray(seen.action)
     own_action = _actions(policy, observation, data.action_count)
     own_next_action = _actions(policy, next_observation, data.action_count)
-    _require_released(np.union1d(own_action, own_next_action), action)
+    unknown = np.setdiff1d(np.union1d(own_action, own_next_action), action)
+    if len(unknown):
+        raise QuorumError(
+            f"the policy takes action {unknown[0]}, which no released transition takes: nothing "
+            "is known of what follows; release more, or evaluate in a simulator."
+        )
     return _Problem(
         taken=by_action(observation, action),
         preferred=by_action(observation, own_action),
@@ -189,28 +192,13 @@ def _actions(
     policy: GreedyPolicy, observations: npt.NDArray[np.float32], action_count: int
 ) -> npt.NDArray[np.integer[Any]]:
     actions = np.asarray(policy(observations))
-    whole = np.issubdtype(actions.dtype, np.integer)
-    if actions.shape != (len(observations),) or not whole or not _within(actions, action_count):
+    each = actions.shape == (len(observations),) and np.issubdtype(actions.dtype, np.integer)
+    if not (each and ((actions >= 0) & (actions < action_count)).all()):
         raise QuorumError(
             f"the policy returns {actions.dtype} of shape {actions.shape}: it must return one of "
             f"the actions 0 to {action_count - 1} for each of the {len(observations)} observations."
         )
     return actions
-
-
-def _require_released(
-    preferred: npt.NDArray[np.integer[Any]], released: npt.NDArray[np.integer[Any]]
-) -> None:
-    unknown = np.setdiff1d(preferred, released)
-    if len(unknown):
-        raise QuorumError(
-            f"the policy takes action {unknown[0]}, which no released transition takes: nothing "
-            "is known of what follows; release more, or evaluate in a simulator."
-        )
-
-
-def _within(actions: npt.NDArray[np.integer[Any]], action_count: int) -> bool:
-    return bool(((actions >= 0) & (actions < action_count)).all())
 
 
 def _fitted_values(problem: _Problem, prefix_weights: Floats, steps: int) -> Floats:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import QuorumError, at_least, require, unknown_name
 from quorum_rl.evaluation.summary import Scores
 
 
@@ -20,11 +20,8 @@ class Protocol:
     last_steps: int
 
     def __post_init__(self) -> None:
-        if self.evaluations < 1 or self.last_steps < 1:
-            raise QuorumError(
-                f"{self.evaluations} evaluations over the last {self.last_steps} steps: "
-                "give at least 1 of each."
-            )
+        require("evaluations", self.evaluations, at_least(1))
+        require("last_steps", self.last_steps, at_least(1))
 
     def steps(self, training_steps: int) -> tuple[int, ...]:
         """After which gradient steps, counted from one, to evaluate: always after the last.
@@ -34,8 +31,7 @@ class Protocol:
         Raises:
             QuorumError: if there are no training steps.
         """
-        if training_steps < 1:
-            raise QuorumError(f"training_steps is {training_steps}: give at least 1.")
+        require("training_steps", training_steps, at_least(1))
         window = min(self.last_steps, (training_steps + 1) // 2)
         count = min(self.evaluations, window)
         return tuple(training_steps - left * window // count for left in reversed(range(count)))

@@ -1,6 +1,7 @@
 """How good learned policies are: greedy returns of whole episodes in a world."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -11,8 +12,10 @@ import numpy.typing as npt
 
 from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
-from quorum_rl.errors import QuorumError
-from quorum_rl.learners import Learner
+from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.learners import Decision, Learner, outputs_of
+from quorum_rl.nets import Layer
+from quorum_rl.policy import Policy
 
 Array: TypeAlias = jax.Array
 Returns: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -47,8 +50,7 @@ def returns_of(
         QuorumError: if `episodes` is below 1, `params` is a stack of settings or not finite, or
             the learner is not a frozen dataclass.
     """
-    if episodes < 1:
-        raise QuorumError(f"episodes is {episodes}: give at least 1.")
+    require("episodes", episodes, at_least(1))
     if not isinstance(learner, Hashable):
         raise QuorumError(
             f"{type(learner).__name__} cannot be hashed: make the learner a frozen dataclass."
@@ -120,6 +122,44 @@ def _returns(
     begin = (running, jnp.ones(copies, bool), jnp.zeros(copies), jnp.zeros((), jnp.int32))
     total: Array = jax.lax.while_loop(unfinished, step, begin)[2]
     return total.reshape(runs, episodes)
+
+
+@dataclass(frozen=True)
+class _Acting:
+    """What `returns_of` needs of a learner."""
+
+    decision: Decision
+
+    def act(self, params: Any, observations: Array) -> Array:
+        return self.decision.scores(outputs_of(params, observations)).argmax(axis=-1)
+
+
+def policy_returns(
+    policy: Policy, world: AnyWorld, key: Array, episodes: int
+) -> npt.NDArray[np.float32]:
+    """Undiscounted returns of a policy in the default world, with the time limit for evaluation.
+
+    They are those that `returns_of` gives for the learner and the parameters it was made from.
+
+    Shapes: the result is `(episodes,)`.
+
+    Raises:
+        QuorumError: if the policy is not for this world, or `episodes` is below 1.
+    """
+    spaces = world.spaces
+    sizes = (policy.observation_size, policy.action_count)
+    if sizes != (spaces.observation_size, spaces.action_count):
+        raise QuorumError(
+            f"the policy sees {sizes[0]} numbers and has {sizes[1]} actions, but {world.name} "
+            f"shows {spaces.observation_size} and takes {spaces.action_count}: name its own world."
+        )
+    acting: Any = _Acting(Decision(policy.highest, policy.among_likely, policy.threshold))
+    params = {
+        name: tuple(Layer(layer.weight[None], layer.bias[None]) for layer in network)
+        for name, network in policy.networks.items()
+    }
+    returns: npt.NDArray[np.float32] = returns_of(acting, params, world, None, key, episodes)[0]
+    return returns
 
 
 def greedy_policy(learner: Learner, trained: Any) -> GreedyPolicy:

@@ -19,6 +19,7 @@ import numpy as np
 from quorum_rl.budget import Entropy, Ledger, jax_key_data
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, write_json
+from quorum_rl.json_files import read_config
 from quorum_rl.logs import Episodes
 from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.training import TrainState
@@ -61,12 +62,11 @@ class RunFolder:
         Raises:
             QuorumError: if another run was begun here, naming the first difference.
         """
-        path = self.path / "config.json"
         wanted = json.loads(json.dumps(configuration, default=str))
-        if not path.exists():
+        if not (self.path / "config.json").exists():
             self.write_json("config.json", wanted)
             return
-        before, wanted = _flat(json.loads(path.read_text())), _flat(wanted)
+        before, wanted = _flat(read_config(self.path)), _flat(wanted)
         for name in sorted(before.keys() | wanted.keys()):
             if before.get(name) != wanted.get(name):
                 raise QuorumError(

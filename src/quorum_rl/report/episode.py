@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from quorum_rl.report.facts import EpisodePicture, Maybe, Missing
 
@@ -42,23 +41,16 @@ def _drawn(path: Path, name: str) -> Maybe[EpisodePicture]:
     from quorum_rl.types import Transition
 
     world, policy = get_world(name), Policy.load(path)
-    spaces = world.spaces
-    if (policy.observation_size, policy.action_count) != (
-        spaces.observation_size,
-        spaces.action_count,
-    ):
+    sizes = (world.spaces.observation_size, world.spaces.action_count)
+    if (policy.observation_size, policy.action_count) != sizes:
         return Missing(f"The policy does not have the observations and actions of {name}.")
     limit = world.facts.evaluation_time_limit
     params = with_params(world, time_limit=limit)
 
-    def acts(
-        observations: npt.NDArray[np.float32], rng: np.random.Generator
-    ) -> npt.NDArray[np.integer[Any]]:
-        del rng  # a greedy policy needs none
-        return policy.act(observations)
-
     make = partial(WorldEnv, world, time_limit=limit)
-    episode = play_episodes(make, acts, episodes=1, copies=1, seed=SEED)[0]
+    (episode,) = play_episodes(
+        make, lambda observations, _: policy.act(observations), episodes=1, copies=1, seed=SEED
+    )
     steps = len(episode.actions)
     ended = np.arange(steps) == steps - 1
     columns: Any = {  # in NumPy: pictures need no more

@@ -15,6 +15,11 @@ LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
 KnownT = TypeVar("KnownT")
 
 
+def epsilon_text(epsilon: float) -> str:
+    """An ε as people read it; certificates have rounded it up already."""
+    return f"{epsilon:.4f}".rstrip("0").rstrip(".") if math.isfinite(epsilon) else "∞"
+
+
 @dataclass(frozen=True)
 class Missing:
     """Why a part is not there, and what would make it."""
@@ -102,7 +107,7 @@ StageName = Literal["release", "private steps"]
 
 
 @dataclass(frozen=True)
-class Charge:
+class ListedCharge:
     """One event that was paid for: its constants in words, and what it costs alone."""
 
     stage: StageName
@@ -128,7 +133,7 @@ class Spending:
     stages: tuple[Stage, ...]
     together: float
     allowed: float | None
-    charges: tuple[Charge, ...]
+    charges: tuple[ListedCharge, ...]
 
     @property
     def added_up(self) -> float:
@@ -157,11 +162,11 @@ class MethodResult:
     score: float
     interval: tuple[float, float] | None
     mean_return: float | None
-    note: str
+    note: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ComparedMethods:
     """Methods side by side. Scores: 0 is a random policy, 1 the world's reference policy."""
 
     world: str
@@ -248,7 +253,7 @@ class RunReport:
     guarantee: Maybe[Guarantee]
     spending: Maybe[Spending]
     evaluation: Maybe[Evaluation]
-    comparison: Maybe[Comparison]
+    comparison: Maybe[ComparedMethods]
     prefixes: Maybe[Prefixes]
     learning: Maybe[LearningCurve]
     episode: Maybe[EpisodePicture]

@@ -1,6 +1,5 @@
 """The facts of a report, from the files of a run folder."""
 
-import json
 import platform
 import tomllib
 from datetime import UTC, datetime
@@ -11,37 +10,34 @@ from typing import Any, Final
 import numpy as np
 
 from quorum_rl import __version__
-from quorum_rl.errors import QuorumError
+from quorum_rl.json_files import (
+    CONFIG,
+    as_object,
+    items,
+    made_of,
+    number,
+    object_of,
+    read_config,
+    read_object,
+    reading,
+)
+from quorum_rl.logs import QUANTILES, AgreementCurve
 from quorum_rl.privacy import event_from_json
 from quorum_rl.release import read_released
 from quorum_rl.report.episode import gather_episode
 from quorum_rl.report.facts import (
     Agreement,
-    Comparison,
+    ComparedMethods,
     Evaluation,
     Learned,
     LearningCurve,
     Maybe,
-    MethodResult,
     Missing,
     Notice,
     Prefixes,
     RunReport,
 )
 from quorum_rl.report.guarantee import gather_guarantee
-from quorum_rl.report.json_facts import (
-    as_object,
-    interval_or_none,
-    items,
-    number,
-    number_or_none,
-    read_object,
-    reading,
-    text,
-    text_or_none,
-    whole,
-    whole_or_none,
-)
 
 MOST_POINTS: Final = 400  # of a learning curve; more do not show
 PACKAGES: Final = ("jax", "numpy", "dp-accounting", "optax")
@@ -69,11 +65,11 @@ def gather(
     Raises:
         QuorumError: if there is no run, or one of its files is damaged.
     """
-    config = _configuration(folder)
-    with reading(folder / "config.json", "quorum fit"):
+    config = read_config(folder)
+    with reading(folder / CONFIG, "quorum fit"):
         learned = _learned(config)
         delta = number(config, "delta")
-        settings, versions = _settings(config), _versions(config)
+        settings, versions = _settings(config, learned), _versions(config)
         iterations = _iterations(config)
     guarantee, spending, notices = gather_guarantee(folder, delta, ledger)
     if learned.method == "non-private":
@@ -99,47 +95,38 @@ def gather(
     )
 
 
-def _configuration(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.exists():
-        raise QuorumError(f"{str(folder)!r} holds no run (no config.json): give a run's folder.")
-    with reading(path, "quorum fit"):
-        return read_object(path)
-
-
-def _learned(config: dict[str, Any]) -> Learned:
-    declared, settings = as_object(config["declared"], "declared"), _settings_of(config)
-    return Learned(
-        method=text(settings, "method"),
-        mode=text(settings, "mode"),
-        learner=_learner(config),
-        world=text_or_none(declared, "world"),
-        minimum_experts=whole_or_none(declared, "minimum_experts"),
-        action_count=whole(declared, "action_count"),
-        observation_size=whole(declared, "observation_size"),
-        horizon=whole(declared, "horizon"),
-        p_min=number_or_none(declared, "p_min"),
-        smoothing=text_or_none(declared, "smoothing"),
+def agreement_facts(curve: AgreementCurve) -> Agreement:
+    """An agreement curve as a report shows it. NOT private."""
+    low, median, high = (QUANTILES.index(level) for level in (0.1, 0.5, 0.9))
+    return Agreement(
+        steps=tuple(range(1, len(curve.mean) + 1)),
+        mean=tuple(curve.mean.tolist()),
+        median=tuple(curve.quantiles[:, median].tolist()),
+        low=tuple(curve.quantiles[:, low].tolist()),
+        high=tuple(curve.quantiles[:, high].tolist()),
+        trajectories=int(curve.trajectories[0]),
     )
 
 
-def _learner(config: dict[str, Any]) -> str:
+def _learned(config: dict[str, Any]) -> Learned:
+    declared = as_object(config["declared"], "declared")
+    settings = as_object(config["settings"], "settings")
+    return made_of(Learned, settings | declared | {"learner": _learner(config["learner"])})
+
+
+def _learner(written: Any) -> str:
     """The learner in a line; runs of earlier versions have it as one."""
-    if isinstance(config["learner"], str):
-        return text(config, "learner")
-    facts = as_object(config["learner"], "learner")
+    if isinstance(written, str):
+        return written
+    facts = as_object(written, "learner")
     rest = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "name")
-    return f"{text(facts, 'name')} ({rest})"
+    return f"{facts['name']} ({rest})"
 
 
-def _settings_of(config: dict[str, Any]) -> dict[str, Any]:
-    return as_object(config["settings"], "settings")
-
-
-def _settings(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _settings(config: dict[str, Any], learned: Learned) -> tuple[tuple[str, str], ...]:
     """Every choice that decided the run, in the words of the configuration."""
-    asked = {name: config[name] for name in ("epsilon", "delta")} | {"learner": _learner(config)}
-    return tuple((name, _shown(value)) for name, value in (asked | _settings_of(config)).items())
+    asked = {name: config[name] for name in ("epsilon", "delta")} | {"learner": learned.learner}
+    return tuple((name, _shown(value)) for name, value in (asked | config["settings"]).items())
 
 
 def _shown(value: Any) -> str:
@@ -155,7 +142,7 @@ def _iterations(config: dict[str, Any]) -> int | None:
 
 
 def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Of what made the run where it says so, and of what made this page."""
+    """The versions of what made the run, if it recorded them, and of what made this page."""
     found = [
         (f"{name}, of the run", _shown(value))
         for name, value in as_object(config.get("versions", {}), "versions").items()
@@ -170,13 +157,13 @@ def _versions(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _shown_path(folder: Path) -> str:
-    """An absolute path would say whose machine it was, and so may one that climbs out of here."""
+    """A path without what tells whose machine it is on: absolute ones do, and some with `..`."""
     climbs = folder.is_absolute() or ".." in folder.parts
     return folder.resolve().name if climbs else folder.as_posix()
 
 
 def _repeat(folder: Path) -> str:
-    """The command that does the run again: the one whose words the run kept."""
+    """The command that repeats the run, from the configuration that the run kept."""
     shown, path = _shown_path(folder), folder / "config.toml"
     if not path.exists():
         return f"quorum_rl.fit(demonstrations, experts, ...)  # as {shown}/config.json says"
@@ -188,23 +175,13 @@ def _repeat(folder: Path) -> str:
 def _evaluation(folder: Path) -> Maybe[Evaluation]:
     path = folder / "evaluation.json"
     if not path.exists():
-        return Missing(
-            "The policy has not been evaluated.", f"quorum evaluate {_shown_path(folder)}"
-        )
+        command = f"quorum evaluate {_shown_path(folder)}"
+        return Missing("The policy has not been evaluated.", command)
     with reading(path, "quorum evaluate"):
-        facts = read_object(path)
-        return Evaluation(
-            world=text(facts, "world"),
-            episodes=whole(facts, "episodes"),
-            mean=number(facts, "mean"),
-            interval=interval_or_none(facts, "interval"),
-            score=number_or_none(facts, "score"),
-            score_interval=interval_or_none(facts, "score_interval"),
-            protocol=text(facts, "protocol"),
-        )
+        return made_of(Evaluation, read_object(path))
 
 
-def _comparison(folder: Path) -> Maybe[Comparison]:
+def _comparison(folder: Path) -> Maybe[ComparedMethods]:
     path = folder / "comparison.json"
     if not path.exists():
         return Missing(
@@ -213,26 +190,7 @@ def _comparison(folder: Path) -> Maybe[Comparison]:
             "quorum demo",
         )
     with reading(path, "quorum demo"):
-        facts = read_object(path)
-        return Comparison(
-            world=text(facts, "world"),
-            experts=whole(facts, "experts"),
-            seeds=whole(facts, "seeds"),
-            methods=tuple(_method(as_object(one, "a method")) for one in items(facts, "methods")),
-        )
-
-
-def _method(facts: dict[str, Any]) -> MethodResult:
-    return MethodResult(
-        name=text(facts, "name"),
-        epsilon=number_or_none(facts, "epsilon"),
-        delta=number_or_none(facts, "delta"),
-        scores=tuple(number({"scores": score}, "scores") for score in items(facts, "scores")),
-        score=number(facts, "score"),
-        interval=interval_or_none(facts, "interval"),
-        mean_return=number_or_none(facts, "mean_return"),
-        note=text_or_none(facts, "note") or "",
-    )
+        return made_of(ComparedMethods, read_object(path))
 
 
 def _prefixes(folder: Path, iterations: int | None) -> Maybe[Prefixes]:
@@ -250,14 +208,11 @@ def _learning_curve(folder: Path) -> Maybe[LearningCurve]:
     if not path.exists():
         return Missing("This run wrote no metrics, so there is no learning curve.")
     with reading(path, "quorum fit"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [as_object(json.loads(line), "a line") for line in lines if line.strip()]
-        values = np.array(
-            [(number(line, "step"), number(line, "loss_on_released")) for line in found]
-        ).reshape(-1, 2)
+        lines = [object_of(line) for line in path.read_bytes().splitlines() if line.strip()]
+        values = np.array([(number(line, "step"), number(line, "loss_on_released"))
+                           for line in lines]).reshape(-1, 2)  # fmt: skip
     if not len(values):
         return Missing("No step was taken on released data, so there is no learning curve.")
     averaged = -(-len(values) // MOST_POINTS)
-    groups = np.array_split(values, -(-len(values) // averaged))
-    points = tuple((float(step), float(loss)) for step, loss in (g.mean(axis=0) for g in groups))
-    return LearningCurve(points, averaged)
+    means = [group.mean(axis=0) for group in np.array_split(values, -(-len(values) // averaged))]
+    return LearningCurve(tuple((float(step), float(loss)) for step, loss in means), averaged)

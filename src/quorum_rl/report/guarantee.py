@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Final
 
 from quorum_rl.budget import (
+    LEDGER,
     Certificate,
     certificate,
     check_consistent,
+    event_facts,
     read_certificate,
     read_ledger,
 )
 from quorum_rl.errors import QuorumError
+from quorum_rl.json_files import reading
 from quorum_rl.privacy import Event, ReleaseEvent, SelectionEvent, event_from_json, total_epsilon
-from quorum_rl.report.facts import Charge, Guarantee, Maybe, Missing, Notice, Spending, Stage
-from quorum_rl.report.json_facts import reading
+from quorum_rl.report.facts import Guarantee, ListedCharge, Maybe, Missing, Notice, Spending, Stage
 
 NOT_CHECKED: Final = (
     "Not checked here, for the ledger is kept elsewhere: name it with 'quorum report --ledger'."
@@ -38,6 +40,7 @@ RESEARCH: Final = Notice(
     "Its budget was not enforced. It is meant for synthetic experts: do not take this for a "
     "guarantee to real ones.",
 )
+CUT_OFF: Final = Notice("The ledger was cut off", "All of its budget counts as spent.", grave=True)
 
 
 def gather_guarantee(
@@ -51,7 +54,7 @@ def gather_guarantee(
     Raises:
         QuorumError: if the certificate or the ledger is damaged.
     """
-    path, book = folder / "certificate.json", ledger or folder / "ledger.jsonl"
+    path, book = folder / "certificate.json", ledger or folder / LEDGER
     record = read_ledger(book) if book.exists() else None
     if path.exists():
         made, notices = read_certificate(path), []
@@ -61,8 +64,9 @@ def gather_guarantee(
         why = Missing("There is no certificate in this folder, so nothing is guaranteed.")
         return why, why, ()
     with reading(path, "quorum fit"):
-        spending = _spending(made)
-    found = _second_opinion(made, book)
+        events = [event_from_json(event_facts(facts)) for facts in made.events]
+        spending = _spending(made, events)
+    found = _second_opinion(made, events, book)
     if found.contradicted:
         notices.append(Notice("The certificate does not hold", found.check, grave=True))
     if found.outdated:
@@ -72,10 +76,10 @@ def gather_guarantee(
     return found, spending, (*notices, *_notices(made))
 
 
-def _second_opinion(made: Certificate, book: Path) -> Guarantee:
+def _second_opinion(made: Certificate, events: list[Event], book: Path) -> Guarantee:
     """The certificate, compared with the ledger where that is at hand."""
     if not book.exists():
-        cost = total_epsilon([_event(facts) for facts in made.events], made.delta)
+        cost = total_epsilon(events, made.delta)
         if not cost <= made.epsilon:
             said = f"Its events cost ε = {cost:.4f} at δ = {made.delta:g}, not {made.epsilon:g}."
             return Guarantee(made, said, contradicted=True)
@@ -93,11 +97,10 @@ def _second_opinion(made: Certificate, book: Path) -> Guarantee:
     )
 
 
-def _spending(made: Certificate) -> Spending:
+def _spending(made: Certificate, events: list[Event]) -> Spending:
     """The cost of each stage alone and of all together."""
-    events = [_event(facts) for facts in made.events]
     charges = tuple(
-        Charge(
+        ListedCharge(
             stage="release" if isinstance(event, ReleaseEvent) else "private steps",
             run=str(facts["run"]),
             at=str(facts["at"]),
@@ -121,10 +124,6 @@ def _spending(made: Certificate) -> Spending:
     )
 
 
-def _event(facts: dict[str, object]) -> Event:
-    return event_from_json({name: facts[name] for name in facts if name not in ("run", "at")})
-
-
 def _in_words(event: Event) -> str:
     if isinstance(event, ReleaseEvent):
         floor = f"floor {event.p_min:g}" if event.p_min else f"stop {event.stop_probability:g}"
@@ -133,15 +132,13 @@ def _in_words(event: Event) -> str:
             f"{event.threshold:.1f}, noise scales {event.threshold_noise_scale:.3g} and "
             f"{event.query_noise_scale:.3g}, {floor}, mode {event.mode}"
         )
-    chosen = (
-        f"the best of {event.mean_trials:,} trainings in the mean, each of "
-        if isinstance(event, SelectionEvent)
-        else ""
+    steps = (
+        f"{event.steps:,} steps, each expert drawn with probability {event.sampling_rate:.4g}, "
+        f"noise multiplier {event.noise_multiplier:.4g}"
     )
-    return (
-        f"{chosen}{event.steps:,} steps, each expert drawn with probability "
-        f"{event.sampling_rate:.4g}, noise multiplier {event.noise_multiplier:.4g}"
-    )
+    if isinstance(event, SelectionEvent):
+        return f"the best of {event.mean_trials:,} trainings in the mean, each of {steps}"
+    return steps
 
 
 def _notices(made: Certificate) -> list[Notice]:
@@ -151,25 +148,17 @@ def _notices(made: Certificate) -> list[Notice]:
         notices.append(Notice("No finite ε is claimed", made.statement, grave=True))
     if made.kind == "research":
         notices.append(RESEARCH)
-    notices += [Notice(*_titled(mark), grave=True) for mark in made.marks]
-    notices += [
-        Notice(
-            f"Assumption not accepted: {one.name}",
-            f"Nobody has answered for it that {one.text}.",
-            grave=True,
-        )
-        for one in made.assumptions
-        if not one.accepted
-    ]
-    if made.torn:
-        notices.append(
-            Notice("The ledger was cut off", "All of its budget counts as spent.", grave=True)
-        )
-    return notices
+    notices += [_notice_of_mark(mark) for mark in made.marks]
+    for assumption in made.assumptions:
+        if not assumption.accepted:
+            title = f"Assumption not accepted: {assumption.name}"
+            text = f"Nobody has answered for it that {assumption.text}."
+            notices.append(Notice(title, text, grave=True))
+    return [*notices, CUT_OFF] if made.torn else notices
 
 
-def _titled(mark: str) -> tuple[str, str]:
+def _notice_of_mark(mark: str) -> Notice:
     """A mark such as `diagnostics: the logs …` in two parts."""
     head, colon, rest = mark.partition(": ")
     title, said = (head, rest) if colon else ("marked", mark)
-    return title[:1].upper() + title[1:], said[:1].upper() + said[1:] + "."
+    return Notice(title[:1].upper() + title[1:], f"{said[:1].upper()}{said[1:]}.", grave=True)

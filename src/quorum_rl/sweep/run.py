@@ -11,6 +11,7 @@ from typing import Final
 from quorum_rl.budget import Budget, Certificate, Entropy, Ledger, OsEntropy
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
+from quorum_rl.json_files import read_config
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
@@ -116,9 +117,9 @@ def _settle(place: RunFolder, asked: SweepOptions) -> None:
     until a trial has run: the release may have given nothing. All that is known by then is what it
     let out, and by what to judge may depend on that.
     """
-    wanted, path = asked.configuration(), place.path / "config.json"
-    if path.exists() and not _results_of(place).exists():
-        begun = json.loads(path.read_text())
+    wanted = asked.configuration()
+    if (place.path / "config.json").exists() and not _results_of(place).exists():
+        begun = read_config(place.path)
         judge = {name: begun.get(name) for name in ("judge", "world")}
         if judge == {"judge": "released", "world": None}:
             place.settle(wanted | judge)

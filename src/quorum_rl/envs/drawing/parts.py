@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quorum_rl.errors import require_packages
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -25,6 +27,7 @@ class Colour:
 
 
 def new_figure(width: float, height: float) -> "Figure":
+    require_packages("a picture", "report", "matplotlib")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")

@@ -1,8 +1,8 @@
-"""What may leave the building: a bundle made from a run, and nothing else of the run.
+"""Publishing a run: a bundle of what may be shown, and nothing else of the run.
 
-Nothing is copied that could carry more than it should. The policy and the released prefixes are
-read and written anew, so that only what Quorum knows of them comes through; the certificate by its
-schema; the ledger as far as the certificate covers it. All else stays.
+No file is copied that could carry more than it should. The policy and the released prefixes are
+read and written again, so that only what Quorum knows of them gets through. The certificate must
+follow its schema, and the ledger ends where the certificate does. Everything else stays.
 """
 
 import json
@@ -23,16 +23,16 @@ from quorum_rl.budget import (
     certificate_of,
     check_consistent,
     check_signature,
-    read_file,
+    event_facts,
     schema_text,
     sign,
     signature_path,
-    strict_object,
 )
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import read_file
+from quorum_rl.json_files import CONFIG, strict_object
 from quorum_rl.policy import Policy
-from quorum_rl.publication.bundle import check_bound, manifest, plain_file, write_bundle
-from quorum_rl.publication.words import (
+from quorum_rl.report.bundle import (
     CERTIFICATE,
     MANIFEST,
     ONNX,
@@ -40,26 +40,19 @@ from quorum_rl.publication.words import (
     README,
     RELEASED,
     REPORT,
+    check_bound,
+    manifest,
+    plain_file,
     readme,
+    write_bundle,
 )
 
-CONFIG: Final = "config.json"  # of a run; it stays there
-
+GONE_ON: Final = (
+    "the ledger has gone on since this certificate, which does not cover what came later; the "
+    "bundle's ledger ends where the certificate does."
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[a-z-]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What the publisher decides about a bundle.
-
-    `with_released` adds the released prefixes: the guarantee covers them, and they show raw
-    states. `research` is needed for a research ledger and allowed for no other.
-    """
-
-    with_released: bool = False
-    without_ledger: bool = False
-    research: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,12 +71,16 @@ def publish(
     out: Path,
     *,
     ledger: Path | None = None,
-    choices: Choices | None = None,
     key: Path | None = None,
+    with_released: bool = False,
+    without_ledger: bool = False,
+    research: bool = False,
 ) -> Bundle:
     """Write what may be published of a finished run into the new folder `out`.
 
     `ledger` is where the run's ledger is, if not in its folder; `key` signs the whole bundle.
+    `with_released` adds the released prefixes: the guarantee covers them, and they show raw
+    states. `research` is needed for a research ledger and allowed for no other.
 
     Guarantee: the bundle holds the policy, the certificate and what follows from them and from the
     ledger's charges; released prefixes and a report only if the certificate covers them. It appears
@@ -93,26 +90,24 @@ def publish(
         QuorumError: if the run is unfinished, has no certificate that its ledger bears out, or is
             not private.
     """
-    choices = choices or Choices()
-    _check_target(out)
-    _check_finished(run)
+    _check_folders(run, out)
     lacking = "nothing that is guaranteed, so nothing of it can be published"
     certificate = plain_file(run, CERTIFICATE, lacking)
     claim = certificate_of(certificate, run / CERTIFICATE)
     consistency = _borne_out(claim, run, ledger)
-    _check_private(claim, choices)
+    _check_private(claim, research=research)
     _check_plan(run, claim)
-    remarks = _remarks(consistency)
+    remarks = [] if consistency.current else [GONE_ON]
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
-    contents |= _policy_files(_policy_of(run, certificate), remarks)
+    contents |= _policy_files(run, certificate, remarks)
     contents |= _signature_of(run, certificate)
-    contents |= _report(run, claim, choices, remarks)
-    if not choices.without_ledger:
+    contents |= _report(run, claim, remarks, research=research)
+    if not without_ledger:
         _check_may_be_shown(consistency.record)
         contents[LEDGER] = consistency.covered
-    if choices.with_released:
+    if with_released:
         contents[RELEASED] = _released(run, claim)
-    contents[README] = readme(claim, contents, research=choices.research).encode()
+    contents[README] = readme(claim, contents, research=research).encode()
     _check_no_paths(contents, run, ledger)
     contents[MANIFEST] = manifest(contents)
     if key is not None:
@@ -123,14 +118,11 @@ def publish(
     return Bundle(out, claim, tuple(contents), tuple(stayed), tuple(remarks))
 
 
-def _check_target(out: Path) -> None:
+def _check_folders(run: Path, out: Path) -> None:
     if os.path.lexists(out):
         raise QuorumError(f"{str(out)!r} exists already: give the name of a new folder.")
     if not out.parent.is_dir():
         raise QuorumError(f"there is no folder {str(out.parent)!r} for {out.name!r}: create it.")
-
-
-def _check_finished(run: Path) -> None:
     if not run.is_dir():
         raise QuorumError(f"there is no run at {str(run)!r}: give the folder of a finished fit.")
     if os.path.lexists(run / "private"):
@@ -151,16 +143,16 @@ def _borne_out(claim: Certificate, run: Path, ledger: Path | None) -> Consistenc
     return check_consistent(claim, plain_file(run, LEDGER, "no ledger"), run / LEDGER)
 
 
-def _check_private(claim: Certificate, choices: Choices) -> None:
+def _check_private(claim: Certificate, *, research: bool) -> None:
     """Fail for what must not be shown to anybody, unless it is openly research."""
-    if claim.kind == "research":
-        if not choices.research:
-            raise QuorumError(
-                "this is a research ledger, whose budget was not enforced: add "
-                "--research-not-private if the experts are synthetic."
-            )
+    if claim.kind == "research" and research:
         return
-    if choices.research:
+    if claim.kind == "research":
+        raise QuorumError(
+            "this is a research ledger, whose budget was not enforced: add --research-not-private "
+            "if the experts are synthetic."
+        )
+    if research:
         raise QuorumError("this is a production ledger: leave out --research-not-private.")
     if claim.epsilon == float("inf"):
         raise QuorumError(
@@ -186,28 +178,19 @@ def _check_plan(run: Path, claim: Certificate) -> None:
             f"the run {str(run)!r} was trained without noise, which no certificate covers: publish "
             "a private one."
         )
-    charged = [_event_alone(event) for event in claim.events]
-    for event in planned:
-        if event not in charged:
-            raise QuorumError(
-                f"the certificate does not name all that the run {str(run)!r} did, so it is of "
-                "another run: bring back the run's own."
-            )
+    charged = [event_facts(facts) for facts in claim.events]
+    if not all(event in charged for event in planned):
+        raise QuorumError(
+            f"the certificate does not name all that the run {str(run)!r} did, so it is of another "
+            "run: bring back the run's own."
+        )
 
 
-def _event_alone(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in event.items() if name not in ("run", "at")}
-
-
-def _policy_of(run: Path, certificate: bytes) -> Policy:
+def _policy_files(run: Path, certificate: bytes, remarks: list[str]) -> dict[str, bytes]:
+    """The policy written anew, as ONNX too where that can be done."""
     plain_file(run, POLICY, "no policy, so it is not finished")  # and is a file of the folder's own
     policy = Policy.load(run / POLICY)
     check_bound(policy, certificate)
-    return policy
-
-
-def _policy_files(policy: Policy, remarks: list[str]) -> dict[str, bytes]:
-    """The policy written anew, as ONNX too where that can be done."""
     with TemporaryDirectory() as place:
         policy.save(Path(place, POLICY))
         found = {POLICY: Path(place, POLICY).read_bytes()}
@@ -239,7 +222,7 @@ def _known_fact(name: str, fact: Any) -> bool:
             return isinstance(fact, str) and _IDENTITY.fullmatch(fact) is not None
         case "accepted":
             return isinstance(fact, list) and all(
-                isinstance(one, str) and _NAME.fullmatch(one) for one in fact
+                isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact
             )
         case "training_minimum":
             return isinstance(fact, int)
@@ -247,7 +230,7 @@ def _known_fact(name: str, fact: Any) -> bool:
             return (
                 isinstance(fact, dict)
                 and fact.keys() == {"epsilon", "delta"}
-                and all(isinstance(one, int | float) for one in fact.values())
+                and all(isinstance(value, int | float) for value in fact.values())
             )
     return False
 
@@ -257,16 +240,12 @@ def _released(run: Path, claim: Certificate) -> bytes:
     plain_file(run, RELEASED, "nothing that was released")
     import pyarrow.parquet as pq
 
-    from quorum_rl.release import (  # late: this imports JAX
-        METADATA_KEY,
-        read_released,
-        save_released,
-    )
+    from quorum_rl.release import METADATA_KEY, read_released, save_released  # late: brings JAX
 
     released = read_released(run / RELEASED)
     facts = json.loads(pq.read_schema(run / RELEASED).metadata[METADATA_KEY])["facts"]
     event = {name: fact for name, fact in facts.items() if name != "ledger"}
-    charged = [_event_alone(one) for one in claim.events]
+    charged = [event_facts(charge) for charge in claim.events]
     if event not in charged or facts.get("ledger", claim.identity) != claim.identity:
         raise QuorumError(
             f"the certificate names no release that gave {str(run / RELEASED)!r}: bring back the "
@@ -293,28 +272,19 @@ def covered_report(claim: Certificate) -> bytes:
 
 
 def _report(
-    run: Path, claim: Certificate, choices: Choices, remarks: list[str]
+    run: Path, claim: Certificate, remarks: list[str], *, research: bool
 ) -> dict[str, bytes]:
     """The report, if it shows nothing but what is covered."""
     if not os.path.lexists(run / REPORT):
         return {}
     content = plain_file(run, REPORT, "no report")
-    if covered_report(claim) not in content and not choices.research:
+    if covered_report(claim) not in content and not research:
         remarks.append(
             f"without {REPORT}, which shows more than this certificate covers: make it anew "
             "without diagnostics and comparisons."
         )
         return {}
     return {REPORT: content}
-
-
-def _remarks(consistency: Consistency) -> list[str]:
-    if consistency.current:
-        return []
-    return [
-        "the ledger has gone on since this certificate, which does not cover what came later; the "
-        "bundle's ledger ends where the certificate does."
-    ]
 
 
 def _check_no_paths(contents: Mapping[str, bytes], run: Path, ledger: Path | None) -> None:
