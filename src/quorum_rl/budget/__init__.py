@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         SUFFIX as SUFFIX,
         check_signature as check_signature,
         generate_key as generate_key,
+        public_key_in_hex as public_key_in_hex,
         sign as sign,
         sign_file as sign_file,
         signature_path as signature_path,
@@ -70,7 +71,10 @@ else:
             "schema": (
                 "SCHEMA_FILE certificate_of read_certificate read_file schema_text strict_object"
             ),
-            "signature": "SUFFIX check_signature generate_key sign sign_file signature_path",
+            "signature": (
+                "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "
+                "signature_path"
+            ),
             "spent": "spent_epsilon",
             "verifier": "Verification verify",
         },

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         get_learner as get_learner,
         hyper_parameters as hyper_parameters,
         learner_from_json as learner_from_json,
+        learner_in_file as learner_in_file,
         learner_names as learner_names,
         learner_to_json as learner_to_json,
     )
@@ -49,7 +50,8 @@ else:
             "losses": "bootstrapped_return huber negative_log_likelihood of_action",
             "networks": "Layer apply_hidden apply_network",
             "registry": (
-                "get_learner hyper_parameters learner_from_json learner_names learner_to_json"
+                "get_learner hyper_parameters learner_from_json learner_in_file learner_names "
+                "learner_to_json"
             ),
         },
     )

@@ -9,8 +9,10 @@ from quorum_rl.logs import Declared
 OBSERVED = ("observation_centre", "observation_scale")
 
 
-def learner_for(declared: Declared, name: str, /, **asked: Any) -> DenseLearner:
-    """The learner called `name`, with hyper-parameters as `asked`.
+def learner_for(
+    declared: Declared, name: str | type[DenseLearner], /, **asked: Any
+) -> DenseLearner:
+    """The learner called `name`, or of one's own class, with hyper-parameters as `asked`.
 
     Where the logs declare a world that Quorum ships, the learner sees its numbers in the world's
     `units`. They are public: no log had a part in them. What is asked for outranks them, and an

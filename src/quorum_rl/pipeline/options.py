@@ -11,7 +11,7 @@ import numpy as np
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.learners import Learner, learner_to_json
+from quorum_rl.learners import DenseLearner, Learner, learner_to_json
 from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.pipeline.plan import FitPlan, plan_fit
 from quorum_rl.pipeline.rule import chosen_learner
@@ -29,7 +29,7 @@ class FitOptions(TypedDict, total=False):
     """What else may be said of a run; see `fit`."""
 
     minimum_experts: int | None
-    learner: str | Learner
+    learner: str | type[DenseLearner] | Learner
     learner_settings: Mapping[str, Any]
     settings: FitSettings | None
     folder: str | Path
@@ -87,7 +87,7 @@ def check_noisy(settings: Iterable[FitSettings], diagnostics_not_private: bool) 
 
 def learner_of(options: FitOptions, declared: Declared, cost: tuple[float, float]) -> Learner:
     learner, settings = options.get("learner", "auto"), options.get("learner_settings", {})
-    if isinstance(learner, str):
+    if isinstance(learner, str | type):
         return chosen_learner(declared, settings_of(options), cost, learner, settings)
     if settings:
         raise QuorumError(

@@ -26,16 +26,24 @@ def chosen_learner(
     declared: Declared,
     settings: FitSettings,
     cost: Cost,
-    name: str = "auto",
+    name: str | type[DenseLearner] | DenseLearner = "auto",
     asked: Mapping[str, Any] | None = None,
 ) -> DenseLearner:
-    """The learner called `name` with what is `asked` for, and the rest by the rule.
+    """The learner called `name`, or of one's own class, with what is `asked` for, and the rest by
+    the rule; a learner that is made already is as it is.
 
     `auto` imitates, except in the paper's own methods, whose learner is CQL.
 
     Raises:
         QuorumError: as `learner_for`, or if a needed fact is not declared.
     """
+    if isinstance(name, DenseLearner):
+        if asked:
+            raise QuorumError(
+                f"the learner {type(name).__name__} is made already, and {', '.join(asked)} cannot "
+                "be changed: leave that out, or give its class."
+            )
+        return name
     filled = settings.filled()
     own = filled.is_local or filled.method == "solve"
     if name == "auto":
