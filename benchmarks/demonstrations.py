@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tyro
 
+from quorum_rl.cli.parser import parse
 from quorum_rl.logs import (
     Declared,
     Demonstrations,
@@ -134,4 +134,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(parse(Args, sys.argv[1:], called="demonstrations.py"))

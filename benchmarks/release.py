@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import tyro
 
+from quorum_rl.cli.parser import parse
 from quorum_rl.distributed import prepare
 
 P_MIN: Final = 0.02
@@ -281,4 +281,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(parse(Args, sys.argv[1:], called="release.py"))

@@ -1,22 +1,19 @@
-"""A hook of mkdocs: the page of all commands, made of what `--help` says."""
+"""A hook of mkdocs: the page of all commands, made of what `--help-all` says."""
 
-import contextlib
-import io
 import os
-import re
 from typing import Final
 from unittest.mock import patch
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from quorum_rl.cli.main import COMMANDS, command_of
+from quorum_rl.cli import help as texts
+from quorum_rl.cli.main import COMMANDS, load
 
 HEAD: Final = """# Commands
 
-What `--help` says, command by command, in the order of the flow.
+What `--help-all` says, command by command, in the order of the flow.
 """
-GROUP: Final = re.compile(r"usage: quorum \w+ \[-h\] \{([\w,]+)\}")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -28,21 +25,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def page() -> str:
     """Every command under its name."""
     text = HEAD
-    for name, (_, what) in COMMANDS.items():
-        said = _help_of(name)
+    for name, (what, inner) in COMMANDS.items():
         text += f"\n## quorum {name}\n{what}\n"
-        group = GROUP.match(said)
-        if group is None:
-            text += f"\n```text\n{said}```\n"
-            continue
-        for inner in group[1].split(","):
-            text += f"\n### quorum {name} {inner}\n\n```text\n{_help_of(name, inner)}```\n"
+        for path in [[name, word] for word in inner] or [[name]]:
+            with patch.dict(os.environ, COLUMNS="78"):
+                called, table = f"quorum {' '.join(path)}", ".".join(path)
+                said = texts.page(load(path), called, everything=True, table=table)
+            heading = f"\n### {called}\n" if inner else ""
+            text += f"{heading}\n```text\n{said}```\n"
     return text
-
-
-def _help_of(*words: str) -> str:
-    said = io.StringIO()
-    plain = patch.dict(os.environ, COLUMNS="78", NO_COLOR="1")
-    with plain, contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        command_of([*words, "--help"])
-    return said.getvalue()

@@ -1,7 +1,11 @@
 """A learner of your own: implicit Q-learning (Kostrikov et al. 2022) for discrete actions.
 
 One frozen dataclass with four methods; nothing in the library has to change, and private training
-takes it like any other. Run this file to train it on what a random policy did in CartPole.
+takes it like any other, also from the command line:
+
+    quorum fit logs.arrow --learner examples/own_learner.py:Iql --epsilon 1 --delta 1e-4 ...
+
+Run this file to train it, without privacy, on what a random policy did in CartPole.
 """
 
 from collections.abc import Mapping

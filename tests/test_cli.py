@@ -16,7 +16,7 @@ from quorum_rl.cli.main import main
 from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations
 
-TINY = ("--preset", "small", "--settings", "2", "--experts", "4", "--hidden", "8")
+TINY = ("--preset", "small", "--settings", "2", "--count", "4", "--hidden", "8")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -44,9 +44,8 @@ def test_no_help_imports_jax() -> None:
         "    try: cli.main([*words, '--help'])\n"
         "    except SystemExit as stop: assert not stop.code\n"
         "shown()\n"
-        "for name in cli.COMMANDS:\n"
-        "    shown(name)\n"
-        "    for inner in cli.subcommands(cli._loaded(name)): shown(name, inner)\n"
+        "for name in cli.COMMANDS: shown(name)\n"
+        "for path in cli.paths(): shown(*path)\n"
         "found = {'jax', 'scipy', 'gymnasium', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
         "assert not found, found"
     )
@@ -97,7 +96,7 @@ def test_an_episode_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (("worlds", "draw", "none.py:W", "--out", "a.png"), "none.py"),
         (("experts", "show", "none.safetensors"), "none.safetensors"),
         (("experts", "train", "CartPole", "--out", "no/such/folder/x"), "no/such/folder"),
-        (("experts", "train", "CartPole", "--out", "x", *TINY, "--experts", "99"), "99 experts"),
+        (("experts", "train", "CartPole", "--out", "x", *TINY, "--count", "99"), "99 experts"),
         (("experts", "train", "CartPole", "--out", "x", *TINY, "--settings", "0"), "settings is 0"),
         (("experts", "train", "CartPole", "--out", "x", *TINY, "--hidden", "0"), "hidden"),
         (("experts", "train", "CartPole", "--out", "x", *TINY, "--seed", "-7"), "-7"),

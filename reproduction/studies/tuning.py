@@ -6,7 +6,7 @@ the number of experts asked for. So it is a proxy, and no private training: part
 more alike than experts are, and somebody is in several of them. Choose on other experts than those
 that a result is reported for.
 
-    quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
+    quorum experts train LunarLander --settings 333 --candidates 3 --count 999 --seed 7 --fast \
       --out lander.safetensors
     python -m reproduction.studies.tuning lander.safetensors --cut 3 --experts 3000 --keep 128 \
       --options '{"reward_scale": 0.1}' --epsilons 1 5 --rates rule 9e-3 --clip-norms 1 0.1

@@ -1,7 +1,9 @@
 """Files: asking for one that is there, and writing so that a reader never sees half of one."""
 
+import importlib.util
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,32 @@ def read_file(path: Path, what: str) -> bytes:
         raise QuorumError(f"there is no {what} at {str(path)!r}: give its file.") from error
     except OSError as error:
         raise QuorumError(f"the {what} {str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def attribute_in_file(kind: str, name: str) -> Any:
+    """What `path/to/file.py:NAME` means: the file is run, so only a user may name it; None if it
+    has no such attribute.
+
+    Raises:
+        QuorumError: if there is no such file, or it cannot be run.
+    """
+    path, _, attribute = name.rpartition(":")
+    if not Path(path).is_file():
+        raise QuorumError(f"{kind} {name!r}: there is no file {path!r}.")
+    spec = importlib.util.spec_from_file_location(f"own_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise QuorumError(f"{kind} {name!r}: {path!r} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module while it runs
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises
+        raise QuorumError(
+            f"{kind} {name!r}: {path!r} cannot be run ({type(error).__name__}: {error})."
+        ) from error
+    finally:
+        del sys.modules[spec.name]  # so that other processes get its classes by value
+    return getattr(module, attribute, None)
 
 
 @contextmanager

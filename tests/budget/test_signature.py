@@ -31,12 +31,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Run:
-    def of(*words: str | Path) -> str:
+    def of(*words: str | Path, status: int = 2) -> str:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stopped:
             main(["certificate", *map(str, words)])
         said = capsys.readouterr().err
-        assert stopped.value.code == 2
+        assert stopped.value.code == status
         assert said.count("\n") == 1
         return said
 
@@ -90,14 +90,16 @@ def test_a_signature_says_whose_it_is_only_against_a_key_that_is_given(
     made: Path, key: tuple[Path, str], run: Run, refused: Run, tmp_path: Path
 ) -> None:
     assert "signed" not in run("verify", made)
-    assert "is not signed" in refused("verify", made, "--public-key", key[1])
+    assert "is not signed" in refused("verify", made, "--public-key", key[1], status=1)
     run("sign", made, "--key", key[0])
     said = run("verify", made)
     assert "shows only that the holder of that key signed" in said
     assert key[1] in said
     assert "signed with the key that you gave" in run("verify", made, "--public-key", key[1])
     other = run("keygen", tmp_path / "other.key").strip()
-    assert "does not hold the key that you gave" in refused("verify", made, "--public-key", other)
+    assert "does not hold the key that you gave" in refused(
+        "verify", made, "--public-key", other, status=1
+    )
     facts = json.loads(run("verify", made, "--public-key", key[1], "--json"))
     assert facts["signed"] == [{"what": "the certificate", "public_key": key[1], "asked_for": True}]
 
@@ -132,12 +134,12 @@ def test_a_signature_is_of_the_facts_and_not_of_their_layout(
         ("public_key", "7f"),
     ):
         signature.write_text(json.dumps(facts | {name: wrong}))
-        assert "one of them was changed" in refused("verify", made)
+        assert "one of them was changed" in refused("verify", made, status=1)
     for damaged in (facts | {"algorithm": "RSA"}, facts | {"more": 1}, {"algorithm": "Ed25519"}):
         signature.write_text(json.dumps(damaged))
-        refused("verify", made)
+        refused("verify", made, status=1)
     signature.write_text("rubbish")
-    assert "is not a JSON object" in refused("verify", made)
+    assert "is not a JSON object" in refused("verify", made, status=1)
 
 
 def test_a_certificate_and_ledger_that_were_both_written_anew_are_not_signed(
@@ -146,7 +148,8 @@ def test_a_certificate_and_ledger_that_were_both_written_anew_are_not_signed(
     run("sign", made, "--key", key[0])
     (made.parent / "ledger.jsonl").write_bytes(EXAMPLES["a floor"])
     made.write_text(certificate_in(EXAMPLES["a floor"]).to_json())
-    assert "one of them was changed" in refused("verify", made, "--public-key", key[1])
+    said = refused("verify", made, "--public-key", key[1], status=1)
+    assert "one of them was changed" in said
 
 
 def test_what_cannot_be_signed_or_signed_with_is_named(

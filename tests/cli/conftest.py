@@ -16,20 +16,24 @@ from quorum_rl.experts.population import Population
 __all__ = ["remembered_plans"]  # a fixture for all tests here
 
 EXPERTS = 137
-PLAN = ("--experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20", "--delta", "1e-3",
-        "--iterations", "4", "--objective", "threshold", "--p-min", "0.1")  # fmt: skip
+PLAN = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
+        "--delta", "1e-3", "--iterations", "4", "--objective", "threshold", "--p-min",
+        "0.1")  # fmt: skip
 
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line that must be refused, and gives the sentence that says why."""
+    """Runs a command line that must be refused, and gives the sentence that says why.
 
-    def run(*words: str) -> str:
+    Exit status 2 unless another is expected: 1 is for what was checked and is wrong.
+    """
+
+    def run(*words: str, status: int = 2) -> str:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stopped:
             main(words)
         said = capsys.readouterr().err
-        assert stopped.value.code == 2, said
+        assert stopped.value.code == status, said
         assert said.startswith("quorum: ")
         assert said.count("\n") == 1
         assert said.endswith(".\n")

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-import tyro
 from hypothesis import given, settings, strategies as st
 
-from quorum_rl.cli.configuration import as_toml, with_defaults
-from quorum_rl.cli.main import COMMANDS, _loaded, command_of, main, subcommands
+from quorum_rl.cli.configuration import as_toml, values_of
+from quorum_rl.cli.main import command_of, main
+from quorum_rl.cli.parser import Positional, parse
 
 Refused = Callable[..., str]
 
 PLAN = """
 [plan]
-experts = 3000
+minimum_experts = 3000
 actions = 2
 horizon = 200
 p_min = 0.02
@@ -41,9 +41,9 @@ def test_a_command_takes_its_table_and_flags_outrank_it(
     file = written(tmp_path, PLAN)
     main(["plan", "--config", file, "--epsilon", "7.5", "--json"])
     from_file = json.loads(capsys.readouterr().out)
-    main(["plan", "--experts", "3000", "--actions", "2", "--horizon", "200", "--p-min", "0.02",
-          "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "25", "--mode", "paper",
-          "--json"])  # fmt: skip
+    main(["plan", "--minimum-experts", "3000", "--actions", "2", "--horizon", "200",
+          "--p-min", "0.02", "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "25", "--mode",
+          "paper", "--json"])  # fmt: skip
     assert from_file == json.loads(capsys.readouterr().out)
 
 
@@ -71,7 +71,7 @@ def test_positional_words_and_tables_of_names_may_come_from_the_file_and_be_adde
         ("[fit]\nepsilon = 3", "has no table [plan]"),
         ("plan = 3", "'plan' is a value, not a table"),
         ('[plan]\nepsilon = "much"', "epsilon is 'much', and must be a number"),
-        ("[plan]\nexperts = 2.5", "experts is 2.5, and must be a whole number"),
+        ("[plan]\nminimum-experts = 2.5", "minimum-experts is 2.5, and must be a whole number"),
         ("[plan]\njson = 1", "json is 1, and must be true or false"),
         ("[plan]\nout = 1", "out is 1, and must be a path"),
         ('[plan]\nmode = "loose"', "mode is 'loose', and must be one of tight, paper"),
@@ -106,7 +106,7 @@ class Group:
 class Words:
     """A command with every type that ours have."""
 
-    source: Annotated[Path, tyro.conf.Positional]
+    source: Annotated[Path, Positional("SOURCE")]
     text: str
     other: str | None = None
     rate: float | None = None
@@ -139,24 +139,37 @@ commands = st.builds(
 @settings(max_examples=200, deadline=None)
 def test_what_is_written_is_read_as_the_same_command(words: Words) -> None:
     table = tomllib.loads(as_toml(["some", "words"], words))["some"]["words"]
-    assert with_defaults(Words, table, "here") == words
+    assert parse(Words, [], values_of(Words, table, "here")) == words
 
 
-def every_command() -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    for name in COMMANDS:
-        inner = subcommands(_loaded(name))
-        found += [(name, one) for one in inner] if inner else [(name,)]
-    return found
+def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> None:
+    old = (
+        PLAN.replace("minimum_experts", "experts")
+        + '[demos.collect]\nexperts = "e"\nout = "o"\nsmoothing = "uniform mixture"\n'
+        + '[audit]\nfolder = "runs/a"\n[demo]\nout = "d"\n'
+        + '[fit]\ndemonstrations = "log"\nexperts = "e"\nepsilon = 1\ndelta = 1e-4\n'
+        + 'normalised = "None"\nfalling-rates = false\n'
+    )
+    file = ["--config", written(tmp_path, old)]
+    plan: Any = command_of(["plan", *file])
+    assert plan.minimum_experts == 3000
+    collect: Any = command_of(["demos", "collect", *file])
+    assert collect.smoothing == "uniform-mixture"
+    audit: Any = command_of(["audit", *file])
+    assert audit.folder == Path("runs/a")
+    demo: Any = command_of(["demo", *file])
+    assert demo.folder == Path("d")
+    fit: Any = command_of(["fit", *file])
+    assert (fit.experts, fit.settings.falling_rates) == (Path("e"), False)
 
 
-@pytest.mark.parametrize("path", every_command(), ids=" ".join)
-def test_every_command_has_help_with_an_example_of_its_own(
-    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([*path, "--help"])
-    assert stopped.value.code == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: quorum {' '.join(path)}" in shown
-    assert f"table [{'.'.join(path)}] of a TOML file" in shown
+def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, refused: Refused) -> None:
+    own = "own.py:Iql"
+    file = written(
+        tmp_path,
+        f'[fit]\ndemonstrations = "log"\nepsilon = 1\ndelta = 1e-4\nlearner = "{own}"\n',
+    )
+    assert f"names '{own}', a Python file to run" in refused("fit", "--config", file)
+    for words in (["--learner", own], [f"--learner={own}"], ["--learner", "cql"]):
+        command: Any = command_of(["fit", "--config", file, *words])
+        assert command.learner == words[-1].removeprefix("--learner=")

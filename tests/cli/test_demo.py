@@ -45,7 +45,7 @@ def test_the_demo_ends_in_a_table_and_a_report_and_can_be_repeated(
     """The second time in the same folder, whose first run it replaces."""
     found: list[dict[str, Any]] = []
     for _ in range(2):
-        main(["demo", "--out", str(tmp_path)])
+        main(["demo", "--folder", str(tmp_path)])
         said = capsys.readouterr().out
         found.append(json.loads((tmp_path / "cartpole" / "comparison.json").read_text()))
         names = [method["name"] for method in found[-1]["methods"]]
@@ -66,22 +66,22 @@ def test_a_file_where_the_folder_should_be_is_left_alone(
     file = tmp_path / "demo"
     file.write_text("mine")
     with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--out", str(file)])
+        main(["demo", "--folder", str(file)])
     assert stopped.value.code == 2
-    assert "is a file: give a folder with --out" in capsys.readouterr().err
+    assert "is a file: give a folder with --folder" in capsys.readouterr().err
     assert file.read_text() == "mine"
 
 
 def test_a_folder_with_files_of_another_run_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--out runs`, where runs/cartpole is real: only its ledger knows what was spent."""
+    """`--folder runs`, where runs/cartpole is real: only its ledger knows what was spent."""
     run = tmp_path / "cartpole"
     run.mkdir()
     for name in ("config.json", "ledger.jsonl"):
         (run / name).write_text("mine")
     with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--out", str(tmp_path)])
+        main(["demo", "--folder", str(tmp_path)])
     assert stopped.value.code == 2
     assert "has files that no demo made: give a new folder" in capsys.readouterr().err
     assert {path.name: path.read_text() for path in run.iterdir()} == {

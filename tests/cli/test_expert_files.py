@@ -130,9 +130,9 @@ def test_experts_nobody_has_seen_are_released_from_once_their_owner_answers_for_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     plan, ledger, out = (tmp_path / name for name in ("plan.json", "ledger", "out.parquet"))
-    main(["plan", "--experts", str(COUNT), "--actions", "2", "--horizon", "8", "--epsilon", "60",
-          "--delta", "1e-2", "--iterations", "3", "--objective", "threshold", "--out",
-          str(plan)])  # fmt: skip
+    main(["plan", "--minimum-experts", str(COUNT), "--actions", "2", "--horizon", "8",
+          "--epsilon", "60", "--delta", "1e-2", "--iterations", "3", "--objective", "threshold",
+          "--out", str(plan)])  # fmt: skip
     main(["ledger", "create", str(ledger), "--epsilon", "70", "--delta", "1e-2"])
     words = ["release", str(log), str(folder), "--experts-output", "logits", "--plan", str(plan),
              "--ledger", str(ledger), "--out", str(out), "--json"]  # fmt: skip
@@ -149,7 +149,7 @@ def test_the_agreement_of_such_experts_is_measured_under_diagnostics(
     folder: Path, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["demos", "agreement", str(log), str(folder), "--experts-output", "logits",
-          "--trajectories", "4", "--json", "--diagnostics-not-private"])  # fmt: skip
+          "--samples", "4", "--json", "--diagnostics-not-private"])  # fmt: skip
     mean = json.loads(capsys.readouterr().out)["mean"]
     assert 0 < mean[0] <= 1
     assert mean[-1] <= mean[0]

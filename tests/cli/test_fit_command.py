@@ -15,12 +15,14 @@ import pytest
 from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import fit as commands
-from quorum_rl.cli.configuration import settings_of
+from quorum_rl.cli.configuration import repeated
+from quorum_rl.cli.flags import SETTINGS_IN_WORDS
 from quorum_rl.cli.main import command_of, main
+from quorum_rl.cli.parser import flags_of
 from quorum_rl.learners import Cql
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
-from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
+from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json, total_epsilon
 
 Refused = Callable[..., str]
 
@@ -190,13 +192,156 @@ def test_a_release_that_the_ledger_does_not_hold_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
+    log: Path, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as the fit says and does afterwards."""
+    words = ["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, "--folder",
+             str(tmp_path / "run")]  # fmt: skip
+    before = everything_in(tmp_path)
+    main([*words, "--dry-run"])
+    shown = capsys.readouterr().out
+    main([*words, "--dry-run", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert everything_in(tmp_path) == before
+    assert "nothing was charged" in shown
+    assert len(facts["charges"]) == 2
+    assert facts["spends"] <= 20
+    assert facts["refused"] is None
+    main(words)
+    assert shown.partition("a dry run")[0] in capsys.readouterr().out
+    events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
+    assert facts["charges"] == [event_to_json(event) for event in events]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--epsilon", "0.01"), "mostly noise"),
+        (("--minimum-experts", "1"), "minimum_experts is 1"),
+        (("--method", "non-private"), "--diagnostics-not-private"),
+        (("--accept",), "one-expert-each"),
+        (("--accept", "no-such-thing"), "no-such-thing"),
+    ],
+)
+def test_a_dry_run_is_refused_as_the_fit_would_be(
+    words: tuple[str, ...], says: str, log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    before = everything_in(tmp_path)
+    said = refused("fit", str(log), *BUDGET, *SMALL, "--method", "local", *words, "--folder",
+                   str(tmp_path / "run"), "--dry-run")  # fmt: skip
+    assert says in said
+    assert everything_in(tmp_path) == before
+
+
+def test_a_dry_run_knows_what_is_left_in_the_ledger(
+    log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    ledger = tmp_path / "ledger"
+    main(["ledger", "create", str(ledger), "--epsilon", "5", "--delta", "1e-3"])
+    said = refused("fit", str(log), *BUDGET, *SMALL, "--ledger", str(ledger), "--folder",
+                   str(tmp_path / "run"), "--dry-run")  # fmt: skip
+    assert "over the ledger's budget of 5" in said
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+from quorum_rl.learners import Bc, DenseLearner
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Bc):
+    strength: float = 2.0
+    name: ClassVar[str] = "mine"
+
+    def loss_from_outputs(self, outputs, goal, transition):
+        return self.strength * super().loss_from_outputs(outputs, goal, transition)
+
+MADE = Mine(hidden_sizes=(3,), strength=3.0)
+NOT = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "own.py").write_text(OWN)
+    return str(tmp_path / "own.py")
+
+
+def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
+    own: str, log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    folder = tmp_path / "run"
+    named = ("--learner", f"{own}:Mine")
+    main(["fit", str(log), *BUDGET, *SMALL, "--folder", str(folder), *named])
+    written = json.loads((folder / "config.json").read_text())["learner"]
+    assert (written["name"], written["strength"]) == ("mine", 2.0)
+    assert written["hidden_sizes"] == [4]
+    assert Policy.load(folder / "policy.safetensors").learner == "mine"
+    main(["evaluate", str(folder), "--episodes", "2"])
+    main(["report", str(folder)])
+    main(["publish", str(folder), "--out", str(tmp_path / "bundle")])
+    main(["certificate", "verify", str(tmp_path / "bundle")])
+    again = tmp_path / "again"
+    config = ("--config", str(folder / "config.toml"), "--folder", str(again))
+    assert "name it on the command line too" in refused("fit", *config)
+    command: Any = command_of(["fit", *config, *named])
+    command.run()
+    assert json.loads((again / "config.json").read_text())["learner"] == written
+    assert repeated(["fit"], command, again / "config.toml").endswith(" ".join(named))
+
+
+def test_train_and_sweep_take_an_own_learner_too(own: str, log: Path, tmp_path: Path) -> None:
+    small = ("--private-steps", "3", "--transitions-per-expert", "1", "--minimum-experts", "136")
+    words = (str(log), *BUDGET, *small, "--hidden", "--learner", f"{own}:Mine")
+    train, sweep = tmp_path / "train", tmp_path / "sweep"
+    main(["train", *words, "--folder", str(train), "--accept", "one-expert-each"])
+    (tmp_path / "s.toml").write_text("[sweep.grid]\nclip-norm = [0.1, 0.2]\n")
+    main(["sweep", *words, "--config", str(tmp_path / "s.toml"), "--folder", str(sweep),
+          "--episodes", "1", "--seeds", "1"])  # fmt: skip
+    for folder in (train, sweep / "winner"):
+        assert Policy.load(folder / "policy.safetensors").learner == "mine"
+
+
+def test_an_own_learner_that_is_made_already_is_taken_as_it_is(
+    own: str, log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    small = [word for word in SMALL if word not in ("--hidden", "4")]
+    words = ("fit", str(log), *BUDGET, *small, "--learner", f"{own}:MADE")
+    assert "hidden_sizes" in refused(*words, "--hidden", "4", "--folder", str(tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
+    main([*words, "--folder", str(tmp_path / "run")])
+    written = json.loads((tmp_path / "run" / "config.json").read_text())["learner"]
+    assert (written["strength"], written["hidden_sizes"]) == (3.0, [3])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (":NOT", "has no learner called 'NOT'"),
+        (":Nobody", "has no learner called 'Nobody'"),
+        (":DenseLearner", "has no learner called 'DenseLearner'"),
+        ("x:Mine", "there is no file"),
+    ],
+)
+def test_what_is_no_learner_is_refused(
+    name: str, says: str, own: str, log: Path, tmp_path: Path, refused: Refused
+) -> None:
+    folder = str(tmp_path / "run")
+    said = refused("fit", str(log), *BUDGET, *SMALL, "--learner", own + name, "--folder", folder)
+    assert says in said
+
+
 def test_every_setting_of_a_fit_is_a_flag_with_help_and_a_name_of_its_own() -> None:
-    wanted = {one.name for one in fields(FitSettings)}
-    assert set(commands.SETTINGS_IN_WORDS) == wanted
+    wanted = {field.name for field in fields(FitSettings)}
+    assert set(SETTINGS_IN_WORDS) == wanted
     for command in (commands.Fit, commands.Train):
-        flags = list(settings_of(command))
-        names = [flag.name for flag in flags]
-        assert len(set(names)) == len(names)
-        assert {flag.name for flag in flags if flag.within == "settings"} == wanted
-        defaults = {flag.name: flag.default for flag in flags if flag.within == "settings"}
+        flags = [flag for flag in flags_of(command) if flag.within == "settings"]
+        assert {flag.field for flag in flags} == wanted
+        defaults = {flag.field: flag.default for flag in flags}
         assert FitSettings(**defaults) == FitSettings()

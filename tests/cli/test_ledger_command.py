@@ -78,4 +78,4 @@ def test_a_torn_last_line_spends_the_whole_budget(
 def test_a_changed_ledger_is_refused(ledger: Path, refused: Refused) -> None:
     ledger.write_bytes(ledger.read_bytes().replace(b'"epsilon":30.0', b'"epsilon":90.0'))
     for words in (("ledger", "show"), ("certificate", "show"), ("certificate", "verify")):
-        assert "damaged or was changed" in refused(*words, str(ledger))
+        assert "damaged or was changed" in refused(*words, str(ledger), status=1)

@@ -17,10 +17,10 @@ KEYS = {
     "query_noise_scale", "iteration_epsilon_remove", "iteration_epsilon_add", "iteration_delta",
     "pool_size", "longest_prefix", "expected_transitions", "feasible",
 }  # fmt: skip
-CARTPOLE = ("--experts", "3000", "--actions", "2", "--p-min", "0.02", "--horizon", "200",
+CARTPOLE = ("--minimum-experts", "3000", "--actions", "2", "--p-min", "0.02", "--horizon", "200",
             "--epsilon", "7.5", "--delta", "3e-4")  # fmt: skip
-LUNAR_LANDER = ("--experts", "3000", "--actions", "4", "--p-min", "0.02", "--horizon", "1000",
-                "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "100")  # fmt: skip
+LUNAR_LANDER = ("--minimum-experts", "3000", "--actions", "4", "--p-min", "0.02", "--horizon",
+                "1000", "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "100")  # fmt: skip
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -37,7 +37,8 @@ def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(
     facts = planned(capsys, *words)
     assert set(facts) >= KEYS
     for option, value in zip(words[::2], words[1::2], strict=True):
-        fact = facts[option.removeprefix("--").replace("-", "_")]
+        name = option.removeprefix("--").removeprefix("minimum-").replace("-", "_")
+        fact = facts[name]
         assert fact == (value if option == "--mode" else float(value))
     assert facts["feasible"] is True
     assert facts["longest_prefix"] == 100
@@ -78,7 +79,7 @@ def test_by_default_more_transitions_are_expected_than_with_the_lowest_threshold
 
 
 def test_without_a_floor_the_release_stops_at_random(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = planned(capsys, "--experts", "3000", "--actions", "2", "--horizon", "200",
+    facts = planned(capsys, "--minimum-experts", "3000", "--actions", "2", "--horizon", "200",
                     "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "25")  # fmt: skip
     assert facts["p_min"] == 0
     assert 0 < facts["stop_probability"] < 1
@@ -87,8 +88,9 @@ def test_without_a_floor_the_release_stops_at_random(capsys: pytest.CaptureFixtu
 def test_an_epsilon_far_beyond_privacy_is_planned_for_like_any_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    facts = planned(capsys, "--experts", "30", "--actions", "2", "--p-min", "0.1", "--horizon",
-                    "8", "--epsilon", "60", "--delta", "1e-3", "--iterations", "4")  # fmt: skip
+    facts = planned(capsys, "--minimum-experts", "30", "--actions", "2", "--p-min", "0.1",
+                    "--horizon", "8", "--epsilon", "60", "--delta", "1e-3", "--iterations",
+                    "4")  # fmt: skip
     assert facts["feasible"] is True
 
 
@@ -119,11 +121,12 @@ def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
         options[option] = value
     assert set(options) == {"experts", "epsilon", "iterations", "mode"}
     for option, value in options.items():
+        option = "minimum-experts" if option == "experts" else option
         assert planned(capsys, *hopeless, f"--{option}", value)["feasible"] is True, option
 
 
 def test_too_few_declared_experts_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*CARTPOLE, "--iterations", "25", "--objective", "threshold", "--experts", "20")
+    words = (*CARTPOLE, "--iterations", "25", "--objective", "threshold", "--minimum-experts", "20")
     facts = planned(capsys, *words)
     assert facts["feasible"] is False
     assert facts["longest_prefix"] == 0
@@ -152,7 +155,7 @@ def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
         (("--epsilon", "nan"), "epsilon is nan"),
         (("--epsilon", "inf"), "epsilon is inf"),
         (("--delta", "1"), "delta is 1"),
-        (("--experts", "1"), "experts is 1"),
+        (("--minimum-experts", "1"), "experts is 1"),
         (("--actions", "1"), "actions is 1"),
         (("--horizon", "0"), "horizon is 0"),
         (("--prefix-cap", "0"), "prefix_cap is 0"),

@@ -20,7 +20,7 @@ from quorum_rl.release import read_released
 
 Refused = Callable[..., str]
 
-NUMBERS = ("--experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
+NUMBERS = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
            "--delta", "1e-3", "--iterations", "4", "--objective", "threshold")  # fmt: skip
 
 
@@ -390,7 +390,7 @@ def test_paper_mode_never_gets_a_certificate_that_holds(
     shown = capsys.readouterr().out
     assert "what came out is not certified" in shown
     assert "as published: epsilon = 20" in shown
-    assert "mode paper" in refused("certificate", "verify", str(files.ledger))
+    assert "mode paper" in refused("certificate", "verify", str(files.ledger), status=1)
 
 
 def test_a_research_ledger_refuses_nothing_and_says_so(
@@ -410,5 +410,6 @@ def test_a_research_ledger_refuses_nothing_and_says_so(
     assert "research ledger: its budget was not enforced" in shown
     assert "used more than once, so the claim does not hold" in shown
     assert "one-expert-each (NOT accepted)" in shown
-    said = refused("certificate", "verify", str(research.ledger), "--delta", "1e-3")
+    verify = ("certificate", "verify", str(research.ledger), "--delta", "1e-3")
+    said = refused(*verify, status=1)
     assert "used more than once" in said

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         SUFFIX as SUFFIX,
         check_signature as check_signature,
         generate_key as generate_key,
+        public_key_in_hex as public_key_in_hex,
         sign as sign,
         sign_file as sign_file,
         signature_path as signature_path,
@@ -67,7 +68,10 @@ else:
             "ledger": "Ledger spent_epsilon",
             "record": "Kind LedgerRecord read_ledger",
             "schema": "SCHEMA_FILE certificate_of read_certificate schema_text",
-            "signature": "SUFFIX check_signature generate_key sign sign_file signature_path",
+            "signature": (
+                "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "
+                "signature_path"
+            ),
             "verifier": "Verification verify",
         },
     )

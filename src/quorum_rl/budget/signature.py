@@ -98,7 +98,7 @@ def check_signature(
             f"{str(beside)!r} is signed by {facts['algorithm']!r}, and only {ALGORITHM} is known."
         )
     signer = facts["public_key"]
-    if public_key is not None and (wanted := _public_key(public_key)) != signer:
+    if public_key is not None and (wanted := public_key_in_hex(public_key)) != signer:
         raise QuorumError(
             f"{str(path)!r} is signed with the key {signer}, not with {wanted}: whoever signed it "
             "does not hold the key that you gave."
@@ -145,8 +145,12 @@ def _private_key(path: Path) -> "Ed25519PrivateKey":
     return key  # type: ignore[no-any-return]
 
 
-def _public_key(given: str) -> str:
-    """A public key in hex, from hex or from a file."""
+def public_key_in_hex(given: str) -> str:
+    """A public key in hex, from hex or from a file.
+
+    Raises:
+        QuorumError: if it is neither.
+    """
     text = given.strip().lower()
     if not _is_hex_key(text):
         content = read_file(Path(given), "public key")

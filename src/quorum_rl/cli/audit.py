@@ -1,14 +1,11 @@
 """`quorum audit`: what an adversary can show that was lost, beside what was claimed."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from quorum_rl.cli.output import (
     check_new_file,
@@ -16,9 +13,11 @@ from quorum_rl.cli.output import (
     check_seed,
     console,
     save_picture,
+    show_facts,
     timed_bar,
 )
-from quorum_rl.errors import QuorumError
+from quorum_rl.cli.parser import Named
+from quorum_rl.errors import QuorumError, at_least, require
 
 if TYPE_CHECKING:
     from quorum_rl.audit import Attack, AuditSizes, Finding
@@ -56,10 +55,10 @@ class Audit:
     Example: quorum audit --run runs/cartpole --runs 200
     """
 
-    folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    folder: Annotated[Path | None, Named("run")] = None
     """Audit the configuration of the run in this folder, on synthetic experts of the same shape."""
     only: AuditPart | None = None
-    """One part alone, of those without flags."""
+    """Audit this part alone."""
     runs: int | None = None
     """Runs of each kind, with the expert and without; each part has a default of its own. The part
     one-run has no such number: it is one run, with canaries."""
@@ -105,6 +104,10 @@ class Audit:
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
 
+    renamed: ClassVar = {"folder": "run"}
+    common: ClassVar = ("run", "only", "runs", "full", "workers", "seed", "out", "picture", "json",
+                        "overwrite")  # fmt: skip
+
     def run(self) -> None:
         self._check()
         from quorum_rl.distributed import prepare  # late, for it imports JAX
@@ -123,7 +126,7 @@ class Audit:
             save_picture(draw_findings(findings), self.picture)
         if not self.json:
             show_findings(findings)
-        if any(one.refuted for one in findings):
+        if any(finding.refuted for finding in findings):
             sys.exit(REFUTED)
 
     def _check(self) -> None:
@@ -135,12 +138,11 @@ class Audit:
         if self.picture is not None:
             check_picture(self.picture)
             check_new_file(self.picture, overwrite=self.overwrite)
-        for name, least in (("runs", 16), ("games", 1), ("workers", 1), ("repeats", 1)):
+        least_of = {"runs": 16, "games": 1, "workers": 1, "repeats": 1, "trainees": 0}
+        for name, least in least_of.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise QuorumError(f"--{name} is {value}: give at least {least}.")
-        if self.trainees < 0:
-            raise QuorumError(f"--trainees is {self.trainees}: give 0 or more.")
+            if value is not None:
+                require(f"--{name}", value, at_least(least))
         if self.experts is not None and not self.diagnostics_not_private:
             raise QuorumError(
                 "a membership game trains on the logs without noise, too: add "
@@ -162,7 +164,7 @@ class Audit:
                 continue
             flag = "--" + name.replace("_", "-")
             if mode is None:
-                said = " or ".join(MODES[one] for one in allowed if one is not None)
+                said = " or ".join(MODES[other] for other in allowed if other is not None)
                 raise QuorumError(
                     f"{flag} has no effect without {said}: add that, or leave it out."
                 )
@@ -189,7 +191,7 @@ class Audit:
         for part in parts:
             self._tell(f"auditing: {part} ...")
             findings += audited(part, sizes, self.seed, self.workers)
-        self._keep(result.facts({"findings": [one.to_json() for one in findings]}))
+        self._keep(result.facts({"findings": [finding.to_json() for finding in findings]}))
         return findings
 
     def _of_run(self, folder: Path) -> "list[Finding]":
@@ -205,7 +207,7 @@ class Audit:
         result = self._result("chain", "run", runs=runs, case=case.to_json())
         with timed_bar(console(stderr=True), "releases, then steps") as progress:
             findings = audit_pipeline(case, runs, self.seed, progress, self.workers)
-        self._keep(result.facts({"findings": [one.to_json() for one in findings]}))
+        self._keep(result.facts({"findings": [finding.to_json() for finding in findings]}))
         return findings
 
     def _sizes(self) -> "AuditSizes":
@@ -292,7 +294,7 @@ class Audit:
                 seed=self.seed,
                 progress=progress,
             )
-        self._keep(result.facts({"attacks": [one.to_json() for one in attacks]}))
+        self._keep(result.facts({"attacks": [attack.to_json() for attack in attacks]}))
         if self.picture is not None:
             from quorum_rl.audit import draw_curves
 
@@ -313,7 +315,7 @@ class Audit:
 
             write_json(self.out, facts)
         if self.json:
-            print(json.dumps(facts, indent=2))
+            show_facts(facts, as_json=True)
 
     def _tell(self, text: str) -> None:
         if not self.json:
@@ -325,33 +327,33 @@ def show_findings(findings: "Sequence[Finding]") -> None:
     from rich.table import Table
 
     table = Table("what", "threat", "claimed ε", "ε at least", "δ", "runs", "claim")
-    for one in findings:
+    for finding in findings:
         table.add_row(
-            one.what,
-            one.threat.split(":")[0],
-            f"{one.claimed:.3f}",
-            f"{one.bound.epsilon:.3f}",
-            f"{one.bound.delta:g}",
-            f"{one.runs:,}",
-            ("REFUTED" if one.refuted else "stands" if one.refutable else "too few runs")
-            + (" *" if one.note else ""),
+            finding.what,
+            finding.threat.split(":")[0],
+            f"{finding.claimed:.3f}",
+            f"{finding.bound.epsilon:.3f}",
+            f"{finding.bound.delta:g}",
+            f"{finding.runs:,}",
+            ("REFUTED" if finding.refuted else "stands" if finding.refutable else "too few runs")
+            + (" *" if finding.note else ""),
         )
     console().print(table)
-    for threat in dict.fromkeys(one.threat for one in findings):
+    for threat in dict.fromkeys(finding.threat for finding in findings):
         console().print(threat)
-    for what, canary in dict.fromkeys((one.what, one.canary) for one in findings):
+    for what, canary in dict.fromkeys((finding.what, finding.canary) for finding in findings):
         console().print(f"canary of the {what}: {canary}")
-    for note in dict.fromkeys(one.note for one in findings if one.note):
+    for note in dict.fromkeys(finding.note for finding in findings if finding.note):
         console().print(f"* {note}")
     console().print(
         "Lower bounds hold with 95% confidence; a claim is refuted if it is exceeded with 99.9%. A "
         "low bound proves nothing: another attack may be better."
     )
-    hopeless = [one for one in findings if not one.refutable]
-    for one in hopeless:
+    hopeless = [finding for finding in findings if not finding.refutable]
+    for finding in hopeless:
         console().print(
-            f"{one.what}, {one.threat.split(':')[0]}: this claim cannot be refuted with so few "
-            f"runs, which could show at most {one.ceiling:.3f}"
+            f"{finding.what}, {finding.threat.split(':')[0]}: this claim cannot be refuted with so "
+            f"few runs, which could show at most {finding.ceiling:.3f}"
         )
     if hopeless:
         console().print("Without assumptions a claim of ε takes more than 10·exp(ε) runs.")
@@ -362,14 +364,14 @@ def show_attacks(attacks: "Sequence[Attack]") -> None:
     from rich.table import Table
 
     table = Table("training", "attack", "found at 0.1% false positives", "95% interval", "scores")
-    for one in attacks:
-        share, low, high = one.true_positives()
+    for attack in attacks:
+        share, low, high = attack.true_positives()
         table.add_row(
-            one.method,
-            one.name,
+            attack.method,
+            attack.name,
             f"{share:.2%}",
             f"{low:.2%} to {high:.2%}",
-            f"{len(one.members):,} members, {len(one.others):,} others",
+            f"{len(attack.members):,} members, {len(attack.others):,} others",
         )
     console().print(table)
     console().print("This looked at the logs without noise: NOT private, do not publish it.")

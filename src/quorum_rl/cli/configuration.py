@@ -5,39 +5,16 @@ flags (dashes or underscores) and of its positional words. Flags on the command 
 """
 
 import json
+import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Final
 
-import tyro
-
+from quorum_rl.cli.parser import NONE, RUNS_CODE, Flag, as_kind, flags_of, in_words
 from quorum_rl.errors import QuorumError, unknown_name
 
 FLAG: Final = "--config"
-NONE: Final = "None"  # what stands for nothing, in a file as on the command line
-WORDS: Final[dict[Any, str]] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    Path: "a path",
-}
-
-CommandT = TypeVar("CommandT")
 
 
 def without_config(words: Sequence[str]) -> tuple[list[str], Path | None]:
@@ -93,62 +70,65 @@ def read_table(
     return table
 
 
-class Setting(NamedTuple):
-    """One flag or positional word of a command; `within` is the field of a group of flags."""
+def values_of(
+    command: Any, table: Mapping[str, Any], where: str
+) -> dict[tuple[str | None, str], Any]:
+    """What a table sets about a command, by the group and the name of its fields.
 
-    name: str
-    kind: Any
-    default: Any
-    within: str | None
-
-
-def settings_of(command: Any) -> Iterator[Setting]:
-    """What can be set about a command (a dataclass); groups of flags are taken apart."""
-    hints = get_type_hints(command, include_extras=True)
-    for field in fields(command):
-        kind = _bare(hints[field.name])
-        if is_dataclass(kind):
-            for inner in settings_of(kind):
-                yield inner._replace(within=field.name)
-        else:
-            yield Setting(field.name, kind, _default(field), None)
-
-
-def with_defaults(command: type[CommandT], table: Mapping[str, Any], where: str) -> CommandT:
-    """A command whose defaults come from a file; what neither has is left open for tyro.
+    Settings may have the names that they had in older versions.
 
     Raises:
         QuorumError: for a name that the command does not have, or a value of another type.
     """
-    known = {setting.name: setting for setting in settings_of(command)}
-    given: dict[str | None, dict[str, Any]] = {}
+    known = {flag.name: flag for flag in flags_of(command)}
+    renamed = getattr(command, "renamed", {})
+    values = {}
     for key, value in table.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            shown = [one.replace("_", "-") for one in known]
-            raise QuorumError(f"{where}: {unknown_name('setting', key.replace('_', '-'), shown)}")
-        setting = known[name]
-        given.setdefault(setting.within, {})[name] = _converted(value, setting.kind, where, key)
-    made: dict[str, Any] = {}
-    for field in fields(command):  # type: ignore[arg-type]
-        if field.name in given.get(None, {}):
-            made[field.name] = given[None][field.name]
-        elif field.name in given:
-            made[field.name] = replace(_default(field), **given[field.name])
-        else:
-            made[field.name] = _default(field)
-    return command(**made)
+        name = key.replace("_", "-")
+        flag = known.get(name) or known.get(renamed.get(name, ""))
+        if flag is None:
+            raise QuorumError(f"{where}: {unknown_name('setting', name, known)}")
+        values[flag.within, flag.field] = _converted(value, flag, where, key)
+    return values
+
+
+def check_no_code(values: Any, words: Sequence[str]) -> None:
+    """Refuse a Python file to run that a configuration names and the command line does not.
+
+    Raises:
+        QuorumError: naming what to add.
+    """
+    for name in _files_to_run(values):
+        if not any(name == word or word.endswith(f"={name}") for word in words):
+            raise QuorumError(
+                f"the configuration names {name!r}, a Python file to run: if you trust it, name it "
+                "on the command line too."
+            )
+
+
+def repeated(command: Sequence[str], values: Any, file: Path) -> str:
+    """The command line that goes on with a command whose `as_toml` is in a file."""
+    return shlex.join(["quorum", *command, FLAG, str(file), *_files_to_run(values, flags=True)])
+
+
+def _files_to_run(values: Any, *, flags: bool = False) -> list[str]:
+    """The user's own Python files that a command names, with their flags before them or alone."""
+    found = []
+    for flag in flags_of(type(values)):
+        value = getattr(values, flag.field, None)
+        if RUNS_CODE in flag.marks and isinstance(value, str) and ":" in value:
+            found += [f"--{flag.name}", value] if flags and flag.metavar is None else [value]
+    return found
 
 
 def as_toml(command: Sequence[str], values: Any) -> str:
-    """A command with all that is set about it, as the table that `with_defaults` reads."""
+    """A command with all that is set about it, as the table that `values_of` reads."""
     lines = [f"[{'.'.join(command)}]"]
-    for setting in settings_of(type(values)):
-        holder = values if setting.within is None else getattr(values, setting.within)
-        value = getattr(holder, setting.name)
-        if value is None and setting.default is None:
-            continue
-        lines.append(f"{setting.name.replace('_', '-')} = {_written(value)}")
+    for flag in flags_of(type(values)):
+        holder = values if flag.within is None else getattr(values, flag.within)
+        value = getattr(holder, flag.field)
+        if value is not None or flag.default is not None:
+            lines.append(f"{flag.name} = {_written(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -161,7 +141,7 @@ def _written(value: Any) -> str:
         case int() | float():
             return repr(value)
         case Mapping():
-            items = (f"{_written(str(name))} = {_written(one)}" for name, one in value.items())
+            items = (f"{_written(str(name))} = {_written(part)}" for name, part in value.items())
             return f"{{{', '.join(items)}}}"
         case list() | tuple():
             return f"[{', '.join(map(_written, value))}]"
@@ -170,70 +150,17 @@ def _written(value: Any) -> str:
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _bare(kind: Any) -> Any:
-    """A type without what is said to tyro about it."""
-    return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return tyro.MISSING if field.default is MISSING else field.default
-
-
-def _converted(value: Any, kind: Any, where: str, key: str) -> Any:
+def _converted(value: Any, flag: Flag, where: str, key: str) -> Any:
     """A value of a file as the command takes it.
 
     Raises:
         QuorumError: if it is of another type.
     """
+    if flag.optional and value == NONE:
+        return None
     try:
-        return _as_kind(value, kind)
+        return as_kind(value, flag.kind)
     except TypeError:
         raise QuorumError(
-            f"{where}: {key} is {value!r}, and must be {_in_words(kind)}: correct it."
+            f"{where}: {key} is {value!r}, and must be {in_words(flag.kind)}: correct it."
         ) from None
-
-
-def _as_kind(value: Any, kind: Any) -> Any:
-    """Raises TypeError if `value` is not of that kind."""
-    origin, inner = get_origin(kind), [_bare(one) for one in get_args(kind)]
-    if origin in (Union, UnionType):
-        return _as_one_of(value, inner)
-    if origin is Literal and value in inner:
-        return value
-    if origin is tuple and isinstance(value, list):
-        return tuple(_as_kind(one, inner[0]) for one in value)
-    if origin is dict and isinstance(value, dict):
-        return {name: _as_kind(one, inner[1]) for name, one in value.items()}
-    if kind is Path and isinstance(value, str):
-        return Path(value)
-    if kind is float and type(value) in (int, float):
-        return float(value)
-    if origin is None and type(value) is kind:
-        return value
-    raise TypeError
-
-
-def _as_one_of(value: Any, kinds: Sequence[Any]) -> Any:
-    if NoneType in kinds and value == NONE:
-        return None
-    for kind in kinds:
-        try:
-            return _as_kind(value, kind)
-        except TypeError:
-            continue
-    raise TypeError
-
-
-def _in_words(kind: Any) -> str:
-    origin, inner = get_origin(kind), [_bare(one) for one in get_args(kind)]
-    if origin in (Union, UnionType):
-        return " or ".join(_in_words(one) for one in inner if one is not NoneType)
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, inner))
-    if origin is tuple:
-        return f"a list, each {_in_words(inner[0])}"
-    if origin is dict:
-        return f"a table of names, each {_in_words(inner[1])}"
-    return WORDS.get(kind, str(kind))

@@ -4,7 +4,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from quorum_rl.cli.output import check_folder, check_seed, console, timed_bar
 from quorum_rl.errors import MissingPackageError, QuorumError
@@ -36,13 +36,15 @@ class Demo:
     a table and a report. The experts are synthetic, so a research ledger is charged, and the
     certificate says that.
 
-    Example: quorum demo --out demo
+    Example: quorum demo --folder demo
     """
 
-    out: Path = Path("demo")
-    """The folder for what it makes: a new one, or that of an earlier demo, which is replaced."""
+    folder: Path = Path("demo")
+    """Where everything is written: a new folder, or that of an earlier demo, which is replaced."""
     seed: int = 0
     """Another number, another demo."""
+
+    renamed: ClassVar = {"out": "folder"}
 
     def run(self) -> None:
         check_seed(self.seed)
@@ -64,15 +66,15 @@ class Demo:
 
     @property
     def _run(self) -> Path:
-        return self.out / "cartpole"
+        return self.folder / "cartpole"
 
     @property
     def _expert_file(self) -> Path:
-        return self.out / "experts.safetensors"
+        return self.folder / "experts.safetensors"
 
     @property
     def _log_file(self) -> Path:
-        return self.out / "demonstrations.arrow"
+        return self.folder / "demonstrations.arrow"
 
     def _prepare_folder(self) -> None:
         """A folder to write in, without the run of an earlier demo.
@@ -80,23 +82,26 @@ class Demo:
         Raises:
             QuorumError: if it has files that no demo made, which could be somebody's ledger.
         """
-        if self.out.exists() and not self.out.is_dir():
-            raise QuorumError(f"{str(self.out)!r} is a file: give a folder with --out.")
-        mark = self.out / MARK
+        if self.folder.exists() and not self.folder.is_dir():
+            raise QuorumError(f"{str(self.folder)!r} is a file: give a folder with --folder.")
+        mark = self.folder / MARK
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            if not mark.exists() and any(self.out.iterdir()):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not mark.exists() and any(self.folder.iterdir()):
                 raise QuorumError(
-                    f"{str(self.out)!r} has files that no demo made: give a new folder with --out."
+                    f"{str(self.folder)!r} has files that no demo made: give a new folder with "
+                    "--folder."
                 )
             mark.write_text("'quorum demo' made what is here, and replaces it the next time.\n")
             if (self._run / "config.json").exists():
                 shutil.rmtree(self._run)
             self._run.mkdir(exist_ok=True)
         except OSError as error:
-            raise QuorumError(f"{str(self.out)!r} cannot be made: {error.strerror}.") from error
-        check_folder(self.out)
-        for old in self.out.glob(f"{self._log_file.name}*"):  # with its mark that it was released
+            raise QuorumError(f"{str(self.folder)!r} cannot be made: {error.strerror}.") from error
+        check_folder(self.folder)
+        for old in self.folder.glob(
+            f"{self._log_file.name}*"
+        ):  # with its mark that it was released
             old.unlink()
         (self._run / "ledger.jsonl").unlink(missing_ok=True)
 
@@ -105,7 +110,11 @@ class Demo:
         from quorum_rl.cli.training import train
 
         console().print(f"1. Experts: {EXPERTS}, trained on variations of {WORLD}")
-        train(Train(WORLD, out=self._expert_file, preset="small", seed=self.seed, overwrite=True))
+        train(
+            Train(
+                world=WORLD, out=self._expert_file, preset="small", seed=self.seed, overwrite=True
+            )
+        )
 
     def _demonstrations(self) -> "tuple[Demonstrations, LoggedExperts]":
         """What the experts do, and how long they agree: no secret, as they are synthetic."""
@@ -136,7 +145,8 @@ class Demo:
     def _fit(self) -> None:
         from quorum_rl.budget import Budget
         from quorum_rl.cli.evaluate import Evaluate
-        from quorum_rl.cli.fit import Fit, Settings
+        from quorum_rl.cli.fit import Fit
+        from quorum_rl.pipeline import FitSettings
 
         console().print("3. One policy: each learns by itself, noisy sums say where they went")
         ledger = self._run / "ledger.jsonl"
@@ -149,7 +159,7 @@ class Demo:
             ledger=ledger,
             accept=("one-expert-each",),
             seed=self.seed,
-            settings=Settings(**LOCAL),
+            settings=FitSettings(**LOCAL),
         ).run()
         Evaluate(policy=self._run, episodes=EPISODES, seed=self.seed).run()
 

@@ -1,22 +1,13 @@
 """`quorum demos`: collect demonstrations, look at them, bring your own."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.output import (
-    begin_diagnostics,
-    check_gymnasium_flags,
-    check_new_file,
-    check_seed,
-    console,
-    save_picture,
-    show_facts,
-)
+from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile
+from quorum_rl.cli.output import check_new_file, check_seed, console, save_picture, show_facts
+from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -26,8 +17,8 @@ if TYPE_CHECKING:
 MINARI = "minari:"
 
 
-@dataclass(frozen=True)
-class Collect:
+@dataclass(frozen=True, kw_only=True)
+class Collect(GymnasiumFlags, NewFile):
     """Let every expert act, and keep what they did.
 
     Experts are smoothed to the floor p_min first: afterwards it is too late.
@@ -35,7 +26,7 @@ class Collect:
     Example: quorum demos collect cartpole.safetensors --out cartpole.arrow
     """
 
-    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    experts: Annotated[Path, Positional("EXPERTS")]
     """A file that 'quorum experts train' wrote."""
     out: Path
     """The file to write, Arrow."""
@@ -43,38 +34,33 @@ class Collect:
     """Episodes per expert."""
     p_min: float = 0.02
     """The floor under every action's probability; 0 leaves the experts as they are."""
-    smoothing: Literal["greedy", "uniform mixture"] = "greedy"
+    smoothing: Literal["greedy", "uniform-mixture"] = "greedy"
     """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
-    world: str | None = None
+    world: Annotated[str | None, RUNS_CODE] = None
     """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
     param: dict[str, float] = field(default_factory=dict)
     """World parameters to change, such as --param time_limit 500."""
-    gymnasium: str | None = None
-    """Act in this Gymnasium environment instead of the world; needs --horizon."""
     horizon: int | None = None
     """The time limit of the Gymnasium environment, which you declare."""
-    gymnasium_param: dict[str, float] = field(default_factory=dict)
-    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
-    workers: int | None = None
-    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
     minimum_experts: int | None = None
     """How many experts there are at least: a public fact that the guarantee will count on."""
     seed: int | None = None
     """For reproduction only: without it, chance comes from the operating system."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
+
+    common: ClassVar = ("out", "trajectories", "p-min", "world", "param", "minimum-experts", "seed",
+                        "overwrite")  # fmt: skip
 
     def run(self) -> None:
         from quorum_rl.distributed import prepare
 
-        check_new_file(self.out, overwrite=self.overwrite)
+        self.check_new()
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
         if self.gymnasium is not None and (self.param or self.world):
             raise QuorumError(
                 "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
             )
-        check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
+        self.check_gymnasium()
         check_seed(self.seed)
         prepare()
         from quorum_rl.distributed import is_first, join
@@ -84,7 +70,10 @@ class Collect:
         if self.gymnasium is None:  # whose environments one process steps, with workers of its own
             join()
         population = load_population(self.experts)
-        acting = smoothed_by(self.smoothing, population, self.p_min) if self.p_min else population
+        acting: UnloggedExperts = population
+        if self.p_min:
+            greedy = self.smoothing == "greedy"
+            acting = smoothed_by("greedy" if greedy else "uniform mixture", population, self.p_min)
         demonstrations = self._collected(population, acting)
         if not is_first():  # all have all
             return
@@ -133,7 +122,7 @@ class Show:
     Example: quorum demos show cartpole.arrow
     """
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("DEMONSTRATIONS")]
     """A file that 'quorum demos collect' or 'quorum demos import' wrote."""
     json: bool = False
     """Print machine-readable facts."""
@@ -145,8 +134,8 @@ class Show:
         show_facts(facts, as_json=self.json)
 
 
-@dataclass(frozen=True)
-class Import:
+@dataclass(frozen=True, kw_only=True)
+class Import(NewFile):
     """Bring your own logs: a Parquet or CSV table with one row per transition, or a Minari dataset.
 
     Columns: expert, episode, step, observation_0 … (or observation, a list), action, reward,
@@ -157,7 +146,7 @@ class Import:
     --out logs.arrow
     """
 
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    source: Annotated[str, Positional("SOURCE")]
     """The .parquet or .csv file, or minari:NAME for a Minari dataset on this machine."""
     out: Path
     """The file to write, Arrow."""
@@ -179,8 +168,6 @@ class Import:
     observation price,volume."""
     early_truncation_is_public: bool = False
     """I promise that episodes truncated before the horizon followed a public rule."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
 
     def run(self) -> None:
         from quorum_rl.logs import (
@@ -191,7 +178,7 @@ class Import:
             save_demonstrations,
         )
 
-        check_new_file(self.out, overwrite=self.overwrite)
+        self.check_new()
         declared = None
         needed = (self.actions, self.observations, self.horizon)
         if any(number is not None for number in needed) or self.p_min is not None:
@@ -225,7 +212,7 @@ class Export:
     Example: quorum demos export cartpole.arrow --out cartpole.parquet
     """
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("DEMONSTRATIONS")]
     """A file of demonstrations."""
     out: str
     """The .parquet or .csv file to write, or minari:NAME for a new Minari dataset."""
@@ -243,8 +230,8 @@ class Export:
         console().print(f"exported: {self.out}")
 
 
-@dataclass(frozen=True)
-class Agreement:
+@dataclass(frozen=True, kw_only=True)
+class Agreement(DiagnosticFlags):
     """Measure how long the experts agree along sampled trajectories, and draw the curve.
 
     This looks at private data without noise: it needs --diagnostics-not-private.
@@ -253,36 +240,28 @@ class Agreement:
     --diagnostics-not-private
     """
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("DEMONSTRATIONS")]
     """A file of demonstrations."""
-    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    experts: Annotated[Path, Positional("EXPERTS")]
     """The experts who made them: a file of 'quorum experts train', or ONNX files (a folder, a
     pattern in quotes, or a .txt file that lists them)."""
     experts_output: Output = "probabilities"
     """What ONNX experts answer."""
-    picture: Path | None = None
-    """Where to draw the curve: .png or .svg."""
-    trajectories: int = 200
+    samples: int = 200
     """How many trajectories are sampled."""
-    seed: int = 0
-    """Another number, other trajectories."""
-    json: bool = False
-    """Print the whole curve, machine-readable."""
-    diagnostics_not_private: bool = False
-    """I know that the result is not private and must not be published about real experts."""
+
+    renamed: ClassVar = {"trajectories": "samples"}
 
     def run(self) -> None:
-        accepted = self.diagnostics_not_private
-        begin_diagnostics("the agreement of the experts", accepted, self.picture, self.seed)
+        self.begin("the agreement of the experts")
         from quorum_rl.logs import agreement_curve, open_demonstrations
 
         demonstrations = open_demonstrations(self.file)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
-        curve = agreement_curve(
-            experts, demonstrations, trajectories=self.trajectories, seed=self.seed
-        )
+        curve = agreement_curve(experts, demonstrations, trajectories=self.samples, seed=self.seed)
         if self.json:
-            print(json.dumps({"mean": curve.mean.tolist(), "quantiles": curve.quantiles.tolist()}))
+            facts = {"mean": curve.mean.tolist(), "quantiles": curve.quantiles.tolist()}
+            show_facts(facts, as_json=True)
         else:
             for steps in (1, 5, 10, 20, 40, 100, 200):
                 if steps <= len(curve.mean):
@@ -293,19 +272,3 @@ class Agreement:
             declared = demonstrations.declared
             title = f"{declared.world or self.file.name}, floor {declared.p_min}"
             save_picture(draw_agreement(curve, title), self.picture)
-
-
-@dataclass(frozen=True)
-class Demos:
-    """The demonstrations, what the experts did: collect, show, import, export, agreement."""
-
-    command: (
-        Annotated[Collect, tyro.conf.subcommand("collect")]
-        | Annotated[Show, tyro.conf.subcommand("show")]
-        | Annotated[Import, tyro.conf.subcommand("import")]
-        | Annotated[Export, tyro.conf.subcommand("export")]
-        | Annotated[Agreement, tyro.conf.subcommand("agreement")]
-    )
-
-    def run(self) -> None:
-        self.command.run()

@@ -1,25 +1,23 @@
 """`quorum evaluate`: how good a finished policy is, which costs no privacy."""
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from quorum_rl.cli.output import check_gymnasium_flags, check_new_file, check_seed, console
-from quorum_rl.errors import QuorumError
+from quorum_rl.cli.flags import GymnasiumFlags, world_to_use
+from quorum_rl.cli.output import check_new_file, check_seed, console, show_facts
+from quorum_rl.cli.parser import RUNS_CODE, Positional
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
 
 if TYPE_CHECKING:
-    from quorum_rl.envs import AnyWorld
     from quorum_rl.policy import Policy
 
 POLICY = "policy.safetensors"
 
 
-@dataclass(frozen=True)
-class Evaluate:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(GymnasiumFlags):
     """Play greedy episodes of a finished policy, or estimate its return where none can be played.
 
     Returns are also put on the scale 0 (random policy) to 1 (the world's reference policy). The 95%
@@ -29,16 +27,10 @@ class Evaluate:
     Example: quorum evaluate runs/cartpole --episodes 100
     """
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    policy: Annotated[Path, Positional("RUN")]
     """The folder of a finished run, or a policy.safetensors."""
-    world: str | None = None
+    world: Annotated[str | None, RUNS_CODE] = None
     """A world's name, or path/to/file.py:NAME for your own; that of the logs unless given."""
-    gymnasium: str | None = None
-    """Play in this Gymnasium environment instead, such as LunarLander-v3."""
-    gymnasium_param: dict[str, float] = field(default_factory=dict)
-    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
-    workers: int | None = None
-    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
     fitted_q: bool = False
     """Without a simulator: an estimate from the run's released prefixes, and no more than that."""
     episodes: int = 100
@@ -54,9 +46,8 @@ class Evaluate:
         check_seed(self.seed)
         if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
             raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
-        check_gymnasium_flags(self.gymnasium, self.gymnasium_param, self.workers)
-        if self.episodes < 1:
-            raise QuorumError(f"--episodes is {self.episodes}: give at least 1.")
+        self.check_gymnasium()
+        require("--episodes", self.episodes, at_least(1))
         if self.out is not None:
             check_new_file(self.out, overwrite=True)
         from quorum_rl.policy import Policy
@@ -68,7 +59,7 @@ class Evaluate:
         facts = self._estimated(policy) if self.fitted_q else self._measured(policy)
         written = self._write(facts)
         if self.json:
-            print(json.dumps(facts, indent=2))
+            show_facts(facts, as_json=True)
         else:
             console().print(_in_words(facts) + (f": {written}" if written else ""))
 
@@ -80,15 +71,15 @@ class Evaluate:
         prepare()
         import jax
 
-        from quorum_rl.evaluation import policy_returns, summarise
+        from quorum_rl.evaluation import policy_returns
 
-        world = self._world(policy)
+        world = world_to_use(self.world, policy.world, "the policy")
         found = policy_returns(policy, world, jax.random.key(self.seed), self.episodes)
-        return _facts(world.name, found, summarise(found), world.facts.normalised)
+        return _measured_facts(world.name, found, world.facts.normalised)
 
     def _measured_in(self, environment: str, policy: "Policy") -> dict[str, Any]:
         from quorum_rl.distributed import usable_cores
-        from quorum_rl.evaluation import gymnasium_returns, same_world, summarise
+        from quorum_rl.evaluation import gymnasium_returns, same_world
 
         returns = gymnasium_returns(
             policy.act,
@@ -100,21 +91,9 @@ class Evaluate:
         )
         world = same_world(environment, self.gymnasium_param)
         normalised = None if world is None else world.facts.normalised
-        facts = _facts(environment, returns, summarise(returns), normalised)
-        return facts | {"gymnasium_params": self.gymnasium_param}
-
-    def _world(self, policy: "Policy") -> "AnyWorld":
-        """The world to play in. A file may name one of ours only: others are run by the user."""
-        from quorum_rl.envs import get_world, world_names
-
-        if self.world is not None:
-            return get_world(self.world)
-        if policy.world not in world_names():
-            raise QuorumError(
-                f"the policy's world is {policy.world!r}, which is none of Quorum's own: say where "
-                "to play with --world or --gymnasium, or estimate with --fitted-q."
-            )
-        return get_world(policy.world)
+        return _measured_facts(environment, returns, normalised) | {
+            "gymnasium_params": self.gymnasium_param
+        }
 
     def _estimated(self, policy: "Policy") -> dict[str, Any]:
         from quorum_rl.evaluation import fitted_q_estimate
@@ -125,18 +104,9 @@ class Evaluate:
         found = fitted_q_estimate(
             read_released(self.policy / "released.parquet"), policy.act, seed=self.seed
         )
-        return {
-            "world": policy.world or "the world of the logs",
-            "episodes": 0,
-            "returns": [],
-            "mean": found.value,
-            "interval": None,
-            "score": None,
-            "score_interval": None,
-            "protocol": "fitted-q: estimated from released data, not measured",
-            "estimate": asdict(found),
-            "statement": str(found),
-        }
+        protocol = "fitted-q: estimated from released data, not measured"
+        facts = _facts(policy.world or "the world of the logs", found.value, protocol=protocol)
+        return facts | {"estimate": asdict(found), "statement": str(found)}
 
     def _write(self, facts: dict[str, Any]) -> Path | None:
         """A run's folder keeps the result; anything else only what was asked for."""
@@ -148,23 +118,34 @@ class Evaluate:
         return path
 
 
-def _facts(world: str, returns: Any, summary: Any, normalised: Any) -> dict[str, Any]:
-    """What was found; `normalised` puts a return on the common scale, where there is one."""
+def _measured_facts(world: str, returns: Any, normalised: Any) -> dict[str, Any]:
+    from quorum_rl.evaluation import summarise
+
+    summary = summarise(returns)
     spread = summary.mean_interval
     interval = None if spread is None else [spread.low, spread.high]
-    score = score_interval = None
-    if normalised is not None:
-        score = normalised(summary.mean)
-        score_interval = None if interval is None else sorted(map(normalised, interval))
+    return _facts(world, summary.mean, interval, returns, normalised)
+
+
+def _facts(
+    world: str,
+    mean: float,
+    interval: list[float] | None = None,
+    returns: Any = (),
+    normalised: Any = None,
+    protocol: str = "final",
+) -> dict[str, Any]:
+    """What was found; `normalised` puts a return on the common scale, where there is one."""
+    scored = normalised is not None
     return {
         "world": world,
         "episodes": len(returns),
-        "returns": [float(one) for one in returns],
-        "mean": summary.mean,
+        "returns": [float(value) for value in returns],
+        "mean": mean,
         "interval": interval,
-        "score": score,
-        "score_interval": score_interval,
-        "protocol": "final",
+        "score": normalised(mean) if scored else None,
+        "score_interval": sorted(map(normalised, interval)) if scored and interval else None,
+        "protocol": protocol,
     }
 
 

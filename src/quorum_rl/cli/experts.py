@@ -1,28 +1,20 @@
 """`quorum experts`: train a population, and look at one."""
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tyro
-
-from quorum_rl.cli.output import (
-    begin_diagnostics,
-    check_new_file,
-    check_seed,
-    console,
-    save_picture,
-    show_facts,
-)
+from quorum_rl.cli.flags import DiagnosticFlags, NewFile
+from quorum_rl.cli.output import check_seed, console, save_picture, show_facts
+from quorum_rl.cli.parser import RUNS_CODE, Positional
 
 if TYPE_CHECKING:
     from quorum_rl.envs import AnyWorld
     from quorum_rl.experts import Preset
 
 
-@dataclass(frozen=True)
-class Train:
+@dataclass(frozen=True, kw_only=True)
+class Train(NewFile):
     """Train experts on the variations of a world, all of them at once.
 
     Every setting of the world gets several candidates (learning rates, batch sizes); the best of
@@ -32,7 +24,7 @@ class Train:
     Example: quorum experts train CartPole --preset small --out cartpole.safetensors
     """
 
-    world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
+    world: Annotated[str, Positional("WORLD"), RUNS_CODE]
     """A world's name, or path/to/file.py:NAME for your own."""
     out: Path
     """The file to write, safetensors."""
@@ -42,7 +34,7 @@ class Train:
     """How many variations of the world; otherwise as the preset says."""
     candidates: int | None = None
     """Agents per setting: the learning rates first, then the batch sizes."""
-    experts: int | None = None
+    count: int | None = None
     """How many of the agents become experts."""
     steps: int | None = None
     """Environment steps per agent."""
@@ -58,13 +50,15 @@ class Train:
     """On a GPU, race kernels for the fastest: a quarter less time, but not the same bits again."""
     half_precision: bool = False
     """Store weights as bfloat16: half the file, slightly other experts."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
+
+    renamed: ClassVar = {"experts": "count"}
+    common: ClassVar = ("out", "preset", "settings", "candidates", "count", "steps", "seed", "fast",
+                        "overwrite")  # fmt: skip
 
     def run(self) -> None:
         from quorum_rl.distributed import prepare
 
-        check_new_file(self.out, overwrite=self.overwrite)
+        self.check_new()
         check_seed(self.seed)
         prepare(fast=self.fast)
         from quorum_rl.cli.training import train
@@ -75,8 +69,6 @@ class Train:
 
     def planned(self, world: "AnyWorld") -> "Preset":
         """The preset with the flags' changes."""
-        from dataclasses import replace
-
         from quorum_rl.experts import Preset, preset
 
         base = preset(world, self.preset)
@@ -87,11 +79,13 @@ class Train:
             "total_steps": self.steps,
             "learning_rates": self.learning_rates,
             "batch_slices": self.batch_slices,
-            "experts": self.experts,
+            "experts": self.count,
         }
-        if self.settings is not None and self.experts is None:
+        if self.settings is not None and self.count is None:
             asked["experts"] = max(1, round(share * self.settings))
-        plan = replace(base.plan, **{k: v for k, v in asked.items() if v is not None})
+        plan = replace(
+            base.plan, **{name: value for name, value in asked.items() if value is not None}
+        )
         if self.hidden is None:
             return Preset(plan, base.recipe)
         return Preset(plan, replace(base.recipe, hidden=self.hidden))
@@ -104,7 +98,7 @@ class Show:
     Example: quorum experts show cartpole.safetensors
     """
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("EXPERTS")]
     """A file that 'quorum experts train' wrote."""
     json: bool = False
     """Print machine-readable facts."""
@@ -123,8 +117,8 @@ class Show:
         show_facts(facts, as_json=self.json)
 
 
-@dataclass(frozen=True)
-class Returns:
+@dataclass(frozen=True, kw_only=True)
+class Returns(DiagnosticFlags):
     """Measure how good each expert is on the default world, and draw the histogram.
 
     This looks at single experts, so it is no release: it needs --diagnostics-not-private.
@@ -132,28 +126,19 @@ class Returns:
     Example: quorum experts returns cartpole.safetensors --picture r.png --diagnostics-not-private
     """
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("EXPERTS")]
     """A file that 'quorum experts train' wrote."""
-    picture: Path | None = None
-    """Where to draw the histogram: .png or .svg."""
     p_min: float = 0.02
     """The floor to which experts are smoothed before they act; 0 for greedy ones."""
     episodes: int = 20
     """Episodes per expert."""
-    world: str | None = None
+    world: Annotated[str | None, RUNS_CODE] = None
     """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
     param: dict[str, float] = field(default_factory=dict)
     """World parameters to change, such as --param time_limit 1000."""
-    seed: int = 0
-    """Another number, other episodes."""
-    json: bool = False
-    """Print machine-readable numbers."""
-    diagnostics_not_private: bool = False
-    """I know that the result is not private and must not be published about real experts."""
 
     def run(self) -> None:
-        accepted = self.diagnostics_not_private
-        begin_diagnostics("the returns of single experts", accepted, self.picture, self.seed)
+        self.begin("the returns of single experts")
         import numpy as np
 
         from quorum_rl.cli.training import world_of
@@ -174,7 +159,7 @@ class Returns:
             "quantiles_5_25_50_75_95": quantiles.tolist(),
         }
         if self.json:
-            print(json.dumps(facts, indent=2))
+            show_facts(facts, as_json=True)
         else:
             shown = " ".join(f"{value:.4g}" for value in quantiles)
             console().print(
@@ -186,17 +171,3 @@ class Returns:
 
             figure = draw_returns(returns, world.name, log_scale=world.name == "HIV")
             save_picture(figure, self.picture)
-
-
-@dataclass(frozen=True)
-class Experts:
-    """The experts, who are protected: train a population, look at one."""
-
-    command: (
-        Annotated[Train, tyro.conf.subcommand("train")]
-        | Annotated[Show, tyro.conf.subcommand("show")]
-        | Annotated[Returns, tyro.conf.subcommand("returns")]
-    )
-
-    def run(self) -> None:
-        self.command.run()

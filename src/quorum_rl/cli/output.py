@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from quorum_rl.errors import QuorumError, require_packages
+from quorum_rl.errors import QuorumError, Rule, require, require_packages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,18 +19,43 @@ if TYPE_CHECKING:
 BAR = 40  # characters of a full bar
 PICTURES = (".png", ".svg", ".pdf")
 SECONDS_BETWEEN_LINES = 60.0  # where a bar cannot move
+SEED = Rule(f"a whole number from 0 to {2**32 - 1}", lambda seed: 0 <= seed < 2**32)
+
+
+class Update(Protocol):
+    """Moves a bar: what is done, of how much, and a remark."""
+
+    def __call__(self, done: int, total: int, remark: str = "") -> None: ...
+
+
+class RefutedError(QuorumError):
+    """The command was used rightly, and what it checked is wrong: exit status 1."""
+
+
+@contextmanager
+def refuting() -> Iterator[None]:
+    """What is refused in this block is a finding, and no mistake of the user's."""
+    try:
+        yield
+    except QuorumError as error:
+        raise RefutedError(str(error)) from error
 
 
 def console(*, stderr: bool = False) -> "Console":
     """Where people read: the standard output, or beside it where programs read that."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True, stderr=stderr)
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            """A reader who left is not an error; `main` ends the command."""
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, soft_wrap=True, stderr=stderr)
 
 
 @contextmanager
-def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with the time that is left, told what is done and of how much.
+def timed_bar(shown: "Console", what: str) -> Iterator[Update]:
+    """A progress bar with the time that is left, told what is done, of how much, and a remark.
 
     It appears when it is told first, so that what is refused before has its sentence alone. In a
     file or a pipe, where nothing moves, there is a line once a minute.
@@ -46,23 +71,25 @@ def timed_bar(shown: "Console", what: str) -> Iterator[Callable[[int, int], None
     bar = Progress(
         TextColumn("{task.description} {task.percentage:>3.0f}%"),
         BarColumn(),
+        TextColumn("{task.fields[remark]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         console=shown,
     )
-    task = bar.add_task(what, total=None)
+    task = bar.add_task(what, total=None, remark="")
     begun = said = time.monotonic()
 
-    def update(done: int, total: int) -> None:
+    def update(done: int, total: int, remark: str = "") -> None:
         nonlocal said
         if not bar.live.is_started:
             bar.start()
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total, remark=remark)
         now = time.monotonic()
         if not shown.is_terminal and done < total and now - said >= SECONDS_BETWEEN_LINES:
             said = now
-            shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s")
+            beside = f"; {remark}" if remark else ""
+            shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s{beside}")
 
     try:
         yield update
@@ -98,18 +125,8 @@ def bar(share: float) -> str:
 
 def check_seed(seed: int | None) -> None:
     """Fail for a seed that JAX would refuse, or take for another one."""
-    if seed is not None and not 0 <= seed < 2**32:
-        raise QuorumError(f"the seed is {seed}: give a whole number from 0 to {2**32 - 1}.")
-
-
-def check_gymnasium_flags(
-    environment: str | None, params: Mapping[str, float], workers: int | None
-) -> None:
-    """Fail for settings of a Gymnasium environment where there is none, and for no workers."""
-    if environment is None and (params or workers is not None):
-        raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
-    if workers is not None and workers < 1:
-        raise QuorumError(f"--workers is {workers}: give at least 1.")
+    if seed is not None:
+        require("the seed", seed, SEED)
 
 
 def check_new_file(path: Path, *, overwrite: bool) -> None:
@@ -139,7 +156,7 @@ def check_folder(folder: Path) -> None:
 def check_makeable(*folders: Path) -> None:
     """Fail if one of these folders cannot be made, and make none."""
     for folder in folders:
-        there = next((one for one in (folder, *folder.parents) if one.exists()), None)
+        there = next((path for path in (folder, *folder.parents) if path.exists()), None)
         if there is not None and not there.is_dir():
             raise QuorumError(f"{str(there)!r} is a file, and is to be a folder: choose another.")
 
@@ -170,25 +187,6 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         return
     for name, value in facts.items():
         console().print(f"{name.replace('_', ' '):>20}  {value}")
-
-
-def begin_diagnostics(what: str, accepted: bool, picture: Path | None, seed: int) -> None:
-    """Start a command that looks at private data without noise.
-
-    Raises:
-        QuorumError: unless the user said that they know what that means.
-    """
-    if not accepted:
-        raise QuorumError(
-            f"{what} would be computed from private data without noise: add "
-            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
-        )
-    if picture is not None:
-        check_picture(picture)
-    check_seed(seed)
-    from quorum_rl.distributed import prepare  # late, for it imports JAX
-
-    prepare()
 
 
 def save_picture(figure: "Figure", path: Path) -> None:

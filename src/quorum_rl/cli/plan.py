@@ -1,12 +1,11 @@
 """`quorum plan`: what a release would cost and give, from declared numbers alone."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from quorum_rl.cli.output import bar, check_new_file, console
-from quorum_rl.files import replacing
+from quorum_rl.cli.output import bar, check_new_file, console, show_facts
+from quorum_rl.files import write_json
 
 if TYPE_CHECKING:
     from quorum_rl.privacy import ReleasePlan
@@ -18,11 +17,11 @@ class Plan:
 
     All numbers are declared. What is not given is chosen.
 
-    Example: quorum plan --experts 3000 --actions 2 --horizon 200 --p-min 0.02 --epsilon 7.5
+    Example: quorum plan --minimum-experts 3000 --actions 2 --horizon 200 --p-min 0.02 --epsilon 7.5
     --delta 3e-4 --out plan.json
     """
 
-    experts: int
+    minimum_experts: int
     """The least number of experts there are: a public fact, below which the guarantee ends."""
     actions: int
     """How many actions there are."""
@@ -57,13 +56,17 @@ class Plan:
     overwrite: bool = False
     """Replace the file if it exists."""
 
+    renamed: ClassVar = {"experts": "minimum-experts"}
+    common: ClassVar = ("minimum-experts", "actions", "horizon", "epsilon", "delta", "p-min",
+                        "iterations", "out", "json")  # fmt: skip
+
     def run(self) -> None:
         if self.out is not None:
             check_new_file(self.out, overwrite=self.overwrite)
         from quorum_rl.privacy import plan_release
 
         plan = plan_release(
-            experts=self.experts,
+            experts=self.minimum_experts,
             actions=self.actions,
             horizon=self.horizon,
             epsilon=self.epsilon,
@@ -77,12 +80,10 @@ class Plan:
             agreement=self.agreement,
             pool_limit=self.pool_limit,
         )
-        text = json.dumps(plan.to_json(), indent=2)
         if self.out is not None:
-            with replacing(self.out) as temporary:
-                temporary.write_text(text + "\n")
+            write_json(self.out, plan.to_json())
         if self.json:
-            print(text)
+            show_facts(plan.to_json(), as_json=True)
             return
         show_plan(plan)
         if self.out is not None:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from quorum_rl.cli.ledger import show_checked
+from quorum_rl.cli.certificate import check, show_checked
 from quorum_rl.cli.output import console, show_facts
+from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
 
@@ -21,7 +20,7 @@ class Publish:
     Example: quorum publish runs/desks --out desks-policy
     """
 
-    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: Annotated[Path, Positional("RUN")]
     """The folder of a finished fit; with --check, a bundle."""
     out: Path | None = None
     """The folder to write, which must be new."""
@@ -36,7 +35,8 @@ class Publish:
     research_not_private: bool = False
     """I know that this is a research ledger: the bundle says first that it is not private."""
     check: bool = False
-    """Check a bundle instead: every file, the certificate, the signature."""
+    """Check a bundle instead: every file, the certificate, the signature. Exit status 1 if anything
+    is wrong."""
     public_key: str | None = None
     """With --check: whose signature there must be; 64 hex digits, or a file with the key."""
     json: bool = False
@@ -51,10 +51,10 @@ class Publish:
     def _check(self) -> None:
         if self.out is not None:
             raise QuorumError("--check writes nothing: leave out --out.")
-        from quorum_rl.report import check_bundle
-
-        checked = check_bundle(self.run_folder, ledger=self.ledger, public_key=self.public_key)
-        show_checked(checked, as_json=self.json)
+        if not (self.run_folder / "MANIFEST.json").is_file():
+            raise QuorumError(f"{str(self.run_folder)!r} is no bundle: it has no MANIFEST.json.")
+        found = check(self.run_folder, self.ledger, self.public_key)
+        show_checked(found, as_json=self.json)
 
     def _publish(self) -> None:
         if self.out is None:

@@ -5,18 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.output import (
-    bar,
-    check_new_file,
-    check_seed,
-    console,
-    show_facts,
-    stoppable,
-    timed_bar,
-)
+from quorum_rl.cli.flags import NewFile
+from quorum_rl.cli.output import bar, check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -25,8 +17,8 @@ if TYPE_CHECKING:
     from quorum_rl.types import Released
 
 
-@dataclass(frozen=True)
-class Release:
+@dataclass(frozen=True, kw_only=True)
+class Release(NewFile):
     """Release the prefixes that a quorum of the experts would have generated.
 
     The ledger is charged first. Each file of demonstrations can be released from once.
@@ -35,9 +27,9 @@ class Release:
     --ledger cartpole.ledger --out released.parquet --accept one-expert-each
     """
 
-    demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
+    demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
     """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
-    experts: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS")]
+    experts: Annotated[Path, Positional("EXPERTS")]
     """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
     in quotes, or a .txt file that lists them)."""
     plan: Path
@@ -55,16 +47,14 @@ class Release:
     run_name: str = "release"
     """What the ledger calls this run."""
     seed: int | None = None
-    """For reproduction only: noise that is not private against who knows the seed."""
+    """For reproduction only: the noise hides nothing from someone who knows the seed."""
     json: bool = False
     """Print the facts as JSON, and everything else to the standard error."""
-    overwrite: bool = False
-    """Replace the output file if it exists."""
 
     def run(self) -> None:
         from quorum_rl.distributed import prepare
 
-        check_new_file(self.out, overwrite=self.overwrite)
+        self.check_new()
         for other in (self.demonstrations, self.experts, self.plan, self.ledger):
             if self.out.resolve() == other.resolve():
                 raise QuorumError(f"--out is {str(other)!r} itself: give another name.")

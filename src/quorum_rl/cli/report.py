@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from quorum_rl.cli.output import begin_diagnostics, check_new_file, console
+from quorum_rl.cli.expert_files import experts_from
+from quorum_rl.cli.flags import check_diagnostics
+from quorum_rl.cli.output import check_new_file, console
+from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Report:
     Example: quorum report runs/cartpole
     """
 
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    folder: Annotated[Path, Positional("RUN")]
     """The run's folder, as 'quorum fit' left it."""
     out: Path | None = None
     """The file to write; report.html in the folder unless given."""
@@ -70,8 +71,10 @@ class Report:
                 "the agreement of the experts needs --demonstrations and --experts: give both."
             )
         what = "the agreement of the experts"
-        begin_diagnostics(what, self.diagnostics_not_private, picture=None, seed=0)
-        from quorum_rl.cli.expert_files import experts_from
+        check_diagnostics(what, self.diagnostics_not_private)
+        from quorum_rl.distributed import prepare
+
+        prepare()
         from quorum_rl.logs import agreement_curve, open_demonstrations
         from quorum_rl.report import agreement_facts
 
@@ -83,7 +86,7 @@ class Report:
 def _plain(value: Any) -> Any:
     """Facts as JSON can hold them: no infinities, and without the picture."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items() if name != "svg"}
+        return {name: _plain(part) for name, part in value.items() if name != "svg"}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

@@ -1,18 +1,14 @@
 """`quorum sweep`: a search written in a configuration file, and the best of what it tried."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tyro
-
-from quorum_rl.cli.configuration import as_toml
-from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.fit import Settings
-from quorum_rl.cli.learner_flags import LearnerFlags
+from quorum_rl.cli.configuration import as_toml, repeated
+from quorum_rl.cli.flags import ExpertFlags, TrainingFlags
 from quorum_rl.cli.output import check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.cli.parser import FILE_ONLY, RUNS_CODE
 from quorum_rl.errors import Interrupted, QuorumError
-from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
     from quorum_rl.logs import Demonstrations
@@ -24,7 +20,7 @@ Values = tuple[Value, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(LearnerFlags):
+class Sweep(ExpertFlags, TrainingFlags):
     """Try many settings, trained together where their shapes allow it, and keep the best.
 
     What to try stands in the configuration file: the table [sweep.grid] has a list of values for
@@ -39,21 +35,11 @@ class Sweep(LearnerFlags):
     Example: quorum sweep --config sweep.toml --folder runs/sweep
     """
 
-    demonstrations: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DEMONSTRATIONS")]
-    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
-    experts: Annotated[
-        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERTS", name="experts")
-    ] = None
-    """The experts who did it, as for 'quorum fit'. Without them every step has noise."""
-    experts_output: Output = "probabilities"
-    """What ONNX experts answer."""
     epsilon: float
     """The cost of a trial by itself; what all cost together is said before it is paid."""
-    delta: float
-    """At this delta."""
-    grid: tyro.conf.Fixed[dict[str, Values]] = field(default_factory=dict)
+    grid: Annotated[dict[str, Values], FILE_ONLY] = field(default_factory=dict)
     """In the configuration file: values for each setting."""
-    random: tyro.conf.Fixed[dict[str, Values | dict[str, Value]]] = field(default_factory=dict)
+    random: Annotated[dict[str, Values | dict[str, Value]], FILE_ONLY] = field(default_factory=dict)
     """In the configuration file: values or a range for each setting."""
     trials: int = 20
     """How many draws of [sweep.random] are tried."""
@@ -63,7 +49,7 @@ class Sweep(LearnerFlags):
     """How the choice of the best is accounted."""
     mean_trials: int = 10
     """With --select private: the mean of the number of trials."""
-    world: str | None = None
+    world: Annotated[str | None, RUNS_CODE] = None
     """The public world in which trials are judged; that of the demonstrations unless given."""
     episodes: int = 100
     """How many episodes a policy is judged on."""
@@ -78,19 +64,14 @@ class Sweep(LearnerFlags):
     """The most trials that are trained together: fewer need less memory."""
     ray: str | None = None
     """Run the programs on the Ray cluster at this address; 'auto' for that of this machine."""
-    minimum_experts: int | None = None
-    """How many experts there are at least, where the demonstrations do not declare it."""
     folder: Path = Path("runs/sweep")
     """Where everything is written."""
     ledger: Path | None = None
     """With --select: the ledger of these experts; otherwise a research ledger is made."""
-    accept: tuple[str, ...] = ()
-    """Assumptions that you answer for, by name; an error lists those that your logs need."""
-    diagnostics_not_private: bool = False
-    """I know that the non-private method must not be used on real experts."""
-    json: bool = False
-    """Print the facts at the end as JSON, and everything else to the standard error."""
-    settings: Settings = field(default_factory=Settings)
+
+    common: ClassVar = ("epsilon", "delta", "learner", "method", "trials", "select", "judge",
+                        "world", "seeds", "folder", "ledger", "minimum-experts", "accept",
+                        "json")  # fmt: skip
 
     def run(self) -> None:
         check_seed(self.first_seed)
@@ -112,7 +93,7 @@ class Sweep(LearnerFlags):
                     command=as_toml(["sweep"], self),
                 )
         except Interrupted as stopped:
-            again = f"quorum sweep --config {self.folder / 'config.toml'}"
+            again = repeated(["sweep"], self, self.folder / "config.toml")
             raise Interrupted(f"{stopped} Go on with: {again}") from None
         self._show(made)
 
@@ -123,15 +104,12 @@ class Sweep(LearnerFlags):
         judge, judge_facts = self._judge()
         search = Search(self.grid, self.random, self.trials, self.search_seed)
         log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
-        world = self._world(log)
-        experts = None
-        if self.experts is not None:
-            experts = experts_from(self.experts, log, self.experts_output)
+        experts = self.experts_of(log)
         common = Common(
             epsilon=self.epsilon,
             delta=self.delta,
-            settings=FitSettings(**asdict(self.settings)),
-            learner=self.learner,
+            settings=self.settings,
+            learner=self.chosen_learner(),
             can_query=experts is not None,
             **self.learner_settings(),
         )
@@ -140,7 +118,7 @@ class Sweep(LearnerFlags):
             common=common,
             log=log,
             experts=experts,
-            world=world,
+            world=self._world(log),
             episodes=self.episodes,
             judge=judge,
             judge_facts=judge_facts,

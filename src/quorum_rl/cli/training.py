@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from quorum_rl import __version__
 from quorum_rl.cli.experts import Train
-from quorum_rl.cli.output import console, stoppable
+from quorum_rl.cli.flags import world_to_use
+from quorum_rl.cli.output import Update, console, stoppable, timed_bar
 from quorum_rl.distributed import is_first, is_single_process
 from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
 from quorum_rl.errors import Interrupted, QuorumError
@@ -79,8 +79,8 @@ def _trained(
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
         f"{len(jax.devices())} {jax.devices()[0].device_kind}"
     )
-    with stoppable(_shown()) as asked, _Bar() as bar:
-        shell = _Shell(bar, asked, unfinished, configuration)
+    with stoppable(_shown()) as asked, timed_bar(_shown(), "steps") as update:
+        shell = _Shell(update, asked, unfinished, configuration)
         try:
             return train_population(
                 world,
@@ -134,49 +134,18 @@ def _lasting(world: str) -> str:
 
 
 def world_of(population: Population, named: str | None) -> AnyWorld:
-    """The world that experts were trained on.
-
-    A file of experts may name one of Quorum's own worlds; which Python file is run is up to the
-    user alone.
-
-    Raises:
-        QuorumError: if the world is in a Python file and was not named by the user.
-    """
-    if named is not None:
-        return get_world(named)
-    trained_on = str(population.origin.get("world"))
-    if trained_on not in world_names():
-        raise QuorumError(
-            f"these experts were trained on {trained_on!r}, which is not one of Quorum's own "
-            "worlds: if you trust that file, name it with --world path/to/file.py:NAME."
-        )
-    return get_world(trained_on)
-
-
-class _Bar(Progress):
-    """A progress bar with returns, speed and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            TextColumn("{task.percentage:>3.0f}%"),
-            BarColumn(),
-            TextColumn("{task.fields[speed]}  return {task.fields[mean_return]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=_shown(),
-        )
+    """The world that experts were trained on, as the user named it or their file does."""
+    return world_to_use(named, population.origin.get("world"), "these experts")
 
 
 class _Shell:
     """Between two chunks: the bar moves, a checkpoint may be due, somebody asks to stop."""
 
     def __init__(
-        self, bar: _Bar, asked: list[bool], unfinished: Path, configuration: dict[str, Any]
+        self, update: Update, asked: list[bool], unfinished: Path, configuration: dict[str, Any]
     ) -> None:
-        self.bar, self.asked = bar, asked
+        self.update, self.asked = update, asked
         self.unfinished, self.configuration = unfinished, configuration
-        self.task = bar.add_task("", total=None, speed="compiling", mean_return="-")
         self.steps = 0
         self.reported = self.saved = time.perf_counter()
 
@@ -184,13 +153,8 @@ class _Shell:
         now = time.perf_counter()
         speed = (progress.steps - self.steps) / (now - self.reported)
         shown = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"
-        self.bar.update(
-            self.task,
-            total=progress.total_steps,
-            completed=progress.steps,
-            speed=f"{speed:,.0f} steps/s",
-            mean_return=shown,
-        )
+        remark = f"{speed:,.0f} steps/s, return {shown}"
+        self.update(progress.steps, progress.total_steps, remark)
         self.steps, self.reported = progress.steps, now
         if now - self.saved > SECONDS_BETWEEN_CHECKPOINTS:
             save_standing(standing, self.unfinished, self.configuration)

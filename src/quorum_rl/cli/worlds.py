@@ -1,13 +1,15 @@
 """`quorum worlds`: which there are, and what happens in them."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
+from quorum_rl.cli.output import check_picture, check_seed, console, save_picture, show_facts
+from quorum_rl.cli.parser import RUNS_CODE, Positional
 
-from quorum_rl.cli.output import check_picture, check_seed, console, save_picture
+if TYPE_CHECKING:
+    from quorum_rl.envs import AnyWorld
+    from quorum_rl.types import Transition
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class List:
                 }
                 for world in worlds
             }
-            print(json.dumps(facts, indent=2))
+            show_facts(facts, as_json=True)
             return
         table = Table("world", "sees", "actions", "settings", "random", "reference")
         for world in worlds:
@@ -63,7 +65,7 @@ class Draw:
     Example: quorum worlds draw Acrobot --policy reference --out acrobot.png
     """
 
-    world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
+    world: Annotated[str, Positional("WORLD"), RUNS_CODE]
     """A world's name, or path/to/file.py:NAME for your own."""
     out: Path
     """The picture to write: .png or .svg."""
@@ -75,27 +77,28 @@ class Draw:
     """World parameters to change, such as --param gravity 9.0."""
 
     def run(self) -> None:
-        from quorum_rl.cli.episodes import one_episode
         from quorum_rl.envs import draw_episode, get_world, with_params
 
         world = get_world(self.world)
         params = with_params(world, **self.param)
         check_picture(self.out)
         check_seed(self.seed)
-        episode, state = one_episode(world, params, self.policy, self.seed)
+        episode, state = self._episode(world, params)
         title = f"{world.name}, {self.policy} policy, return {episode.reward.sum():.4g}"
         save_picture(draw_episode(world, episode, params, title, state), self.out)
         console().print(f"{title}: {self.out}")
 
+    def _episode(self, world: "AnyWorld", params: Any) -> "tuple[Transition, Any]":
+        """A whole episode, with a leading axis of steps, and its first state."""
+        import jax
+        import numpy as np
 
-@dataclass(frozen=True)
-class Worlds:
-    """The worlds: list them, draw an episode."""
+        from quorum_rl.envs import reference_policy, roll_out, start, uniform_policy
 
-    command: (
-        Annotated[List, tyro.conf.subcommand("list")]
-        | Annotated[Draw, tyro.conf.subcommand("draw")]
-    )
-
-    def run(self) -> None:
-        self.command.run()
+        acts = reference_policy(world) if self.policy == "reference" else uniform_policy(world)
+        key = jax.random.key(self.seed)
+        begun = start(world, key, params, 1)
+        _, seen = roll_out(world, acts, key, begun, params, int(params.time_limit))
+        length = int(np.argmax(np.asarray(seen.terminated | seen.truncated)[:, 0])) + 1
+        episode: Transition = jax.tree.map(lambda leaf: np.asarray(leaf)[:length, 0], seen)
+        return episode, jax.tree.map(lambda leaf: np.asarray(leaf)[0], begun.state)

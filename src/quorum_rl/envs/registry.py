@@ -1,14 +1,12 @@
 """The worlds by name, and how a user's own is found."""
 
-import importlib.util
-from pathlib import Path
-
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.world import AnyWorld, World
 from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import attribute_in_file
 
 WORLDS: dict[str, AnyWorld] = {
     world.name: world for world in (CartPole(), Acrobot(), LunarLander(), Hiv())
@@ -34,21 +32,9 @@ def get_world(name: str) -> AnyWorld:
 
 
 def _world_in_file(name: str) -> AnyWorld:
-    path, _, attribute = name.rpartition(":")
-    if not Path(path).is_file():
-        raise QuorumError(f"world {name!r}: there is no file {path!r}.")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if spec is None or spec.loader is None:
-        raise QuorumError(f"world {name!r}: {path!r} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file raises
-        raise QuorumError(
-            f"world {name!r}: {path!r} cannot be run ({type(error).__name__}: {error})."
-        ) from error
-    world = getattr(module, attribute, None)
+    world = attribute_in_file("world", name)
     if not isinstance(world, World):
+        path, _, attribute = name.rpartition(":")
         raise QuorumError(
             f"world {name!r}: {path!r} has no world called {attribute!r}; "
             "it needs the members that quorum_rl.envs.World lists."

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         get_learner as get_learner,
         hyper_parameters as hyper_parameters,
         learner_from_json as learner_from_json,
+        learner_in_file as learner_in_file,
         learner_names as learner_names,
         learner_to_json as learner_to_json,
     )
@@ -42,7 +43,8 @@ else:
             "learner": "Decision DenseLearner Learner Networks Outputs apply_network outputs_of",
             "losses": "bootstrapped_return huber negative_log_likelihood of_action",
             "registry": (
-                "get_learner hyper_parameters learner_from_json learner_names learner_to_json"
+                "get_learner hyper_parameters learner_from_json learner_in_file learner_names "
+                "learner_to_json"
             ),
         },
     )

@@ -1,10 +1,12 @@
 """The learners by name."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from quorum_rl.errors import unknown_name
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import attribute_in_file
 from quorum_rl.learners.bc import Bc
 from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
@@ -38,25 +40,51 @@ def learner_names() -> tuple[str, ...]:
     return tuple(LEARNERS)
 
 
-def hyper_parameters(name: str) -> tuple[str, ...]:
-    """What may be chosen about the learner called `name`.
+def hyper_parameters(learner: str | type[DenseLearner]) -> tuple[str, ...]:
+    """What may be chosen about a learner, ours by its name or one's own by its class.
 
     Raises:
         QuorumError: if there is no such learner.
     """
-    if name not in LEARNERS:
-        raise unknown_name("learner", name, LEARNERS)
-    return tuple(field.name for field in fields(LEARNERS[name]))
+    return tuple(field.name for field in fields(_class_of(learner)))
 
 
-def get_learner(name: str, /, **given: Any) -> DenseLearner:
-    """The learner called `name`, with its defaults except where told otherwise.
+def get_learner(learner: str | type[DenseLearner], /, **given: Any) -> DenseLearner:
+    """The learner of that name or class, with its defaults except where told otherwise.
 
     Raises:
         QuorumError: if there is no such learner or hyper-parameter, or one is out of its range.
     """
-    known = hyper_parameters(name)
-    for parameter in given:
-        if parameter not in known:
-            raise unknown_name(f"hyper-parameter of {name}", parameter, known)
-    return LEARNERS[name](**given)
+    kind, known = _class_of(learner), hyper_parameters(learner)
+    for name in given:
+        if name not in known:
+            called = learner if isinstance(learner, str) else kind.__name__
+            raise unknown_name(f"hyper-parameter of {called}", name, known)
+    return kind(**given)
+
+
+def learner_in_file(name: str) -> type[DenseLearner] | DenseLearner:
+    """The learner `path/to/file.py:NAME`: a class, whose settings are open, or an instance.
+
+    The file is run: never pass a name that was read from a file.
+
+    Raises:
+        QuorumError: if there is no such file or learner.
+    """
+    found = attribute_in_file("learner", name)
+    kind = found if isinstance(found, type) else type(found)
+    if not issubclass(kind, DenseLearner) or inspect.isabstract(kind) or not is_dataclass(kind):
+        path, _, attribute = name.rpartition(":")
+        raise QuorumError(
+            f"learner {name!r}: {path!r} has no learner called {attribute!r}: give a dataclass "
+            "that derives from quorum_rl.learners.DenseLearner, or an instance of one."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _class_of(learner: str | type[DenseLearner]) -> type[DenseLearner]:
+    if isinstance(learner, type):
+        return learner
+    if learner not in LEARNERS:
+        raise unknown_name("learner", learner, LEARNERS)
+    return LEARNERS[learner]

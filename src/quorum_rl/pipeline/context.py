@@ -12,7 +12,7 @@ from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.learners import Learner, learner_to_json
+from quorum_rl.learners import DenseLearner, Learner, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
@@ -72,7 +72,7 @@ def planned(
     epsilon: float,
     delta: float,
     minimum_experts: int | None,
-    learner: str | Learner,
+    learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
     diagnostics_not_private: bool,

@@ -18,7 +18,7 @@ import numpy as np
 from quorum_rl.distributed import Named, all_say, from_the_first, is_first, is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.learners import Learner
+from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Demonstrations, Episodes
 from quorum_rl.pipeline.context import planned, said_by_all
 from quorum_rl.pipeline.driver import Keys, Steps, fresh, runs_of, train_runs
@@ -74,7 +74,7 @@ def help_fit(
     epsilon: float,
     delta: float,
     minimum_experts: int | None = None,
-    learner: str | Learner = "auto",
+    learner: str | type[DenseLearner] | Learner = "auto",
     learner_settings: Mapping[str, Any] | None = None,
     settings: FitSettings | None = None,
     seed: int | None = None,

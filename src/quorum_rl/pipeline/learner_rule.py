@@ -34,15 +34,15 @@ def asked_learner(
     declared: Declared,
     settings: FitSettings,
     cost: Cost,
-    learner: str | Learner,
+    learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
 ) -> Learner:
-    """The learner of a fit: one by name with its settings, or one that is made already.
+    """The learner of a fit: one by name or class with its settings, or one that is made already.
 
     Raises:
         QuorumError: for settings beside a learner that is made, or as `chosen_learner`.
     """
-    if isinstance(learner, str):
+    if isinstance(learner, str | type):
         return chosen_learner(declared, settings, cost, learner, learner_settings)
     if learner_settings:
         raise QuorumError(
@@ -56,16 +56,24 @@ def chosen_learner(
     declared: Declared,
     settings: FitSettings,
     cost: Cost,
-    name: str = "auto",
+    name: str | type[DenseLearner] | DenseLearner = "auto",
     asked: Mapping[str, Any] | None = None,
 ) -> DenseLearner:
-    """The learner called `name` with what is `asked` for, and the rest by the rule.
+    """The learner called `name`, or of one's own class, with what is `asked` for, and the rest by
+    the rule; a learner that is made already is as it is.
 
     `auto` imitates, except in the paper's own methods, whose learner is CQL.
 
     Raises:
         QuorumError: as `learner_for`, or if a needed fact is not declared.
     """
+    if isinstance(name, DenseLearner):
+        if asked:
+            raise QuorumError(
+                f"the learner {type(name).__name__} is made already, and {', '.join(asked)} cannot "
+                "be changed: leave that out, or give its class."
+            )
+        return name
     filled = settings.filled()
     own = filled.is_local or filled.method == "solve"
     if name == "auto":
@@ -87,8 +95,10 @@ def chosen_learner(
     return learner
 
 
-def learner_for(declared: Declared, name: str, /, **asked: Any) -> DenseLearner:
-    """The learner called `name`, with hyper-parameters as `asked`.
+def learner_for(
+    declared: Declared, name: str | type[DenseLearner], /, **asked: Any
+) -> DenseLearner:
+    """The learner called `name`, or of one's own class, with hyper-parameters as `asked`.
 
     Where the logs declare a world that Quorum ships, the learner sees its numbers in the world's
     `units`. They are public: no log had a part in them. What is asked for outranks them, and an

@@ -16,7 +16,7 @@ from quorum_rl.budget import Budget, Certificate, Ledger, OsEntropy, SeededEntro
 from quorum_rl.distributed import is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.learners import Learner
+from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.pipeline.context import (
     ReportLine,
@@ -74,7 +74,7 @@ def fit(
     delta: float,
     budget: Budget | None = None,
     minimum_experts: int | None = None,
-    learner: str | Learner = "auto",
+    learner: str | type[DenseLearner] | Learner = "auto",
     learner_settings: Mapping[str, Any] | None = None,
     settings: FitSettings | None = None,
     folder: str | Path = "runs/fit",
@@ -141,7 +141,7 @@ def fit_after_release(
     delta: float,
     budget: Budget,
     minimum_experts: int | None = None,
-    learner: str | Learner = "auto",
+    learner: str | type[DenseLearner] | Learner = "auto",
     learner_settings: Mapping[str, Any] | None = None,
     settings: FitSettings | None = None,
     folder: str | Path = "runs/fit",

@@ -41,7 +41,7 @@ class Common:
     epsilon: float
     delta: float
     settings: FitSettings = field(default_factory=FitSettings)
-    learner: str = "auto"
+    learner: str | type[DenseLearner] | DenseLearner = "auto"
     hidden_sizes: tuple[int, ...] | None = None
     reward_scale: float | None = None
     observation_centre: tuple[float, ...] | None = None
@@ -59,7 +59,8 @@ class Common:
             "observation_scale": self.observation_scale,
         }
         asked = {name: value for name, value in given.items() if value is not None}
-        name = str(choices.get("learner", self.learner))
+        # A file's choices name learners of ours only; the user's own comes from the user.
+        name = str(choices["learner"]) if "learner" in choices else self.learner
         return chosen_learner(declared, settings, cost, name, asked)
 
     def usual_learner(self, declared: Declared) -> DenseLearner:

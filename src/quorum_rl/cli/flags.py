@@ -1,0 +1,222 @@
+"""What several commands are told: flags to inherit, with what they mean."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from quorum_rl.cli.expert_files import Output, experts_from
+from quorum_rl.cli.output import check_new_file, check_picture, check_seed
+from quorum_rl.cli.parser import RUNS_CODE, Described, Positional
+from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.pipeline import FitSettings
+
+if TYPE_CHECKING:
+    from quorum_rl.envs import AnyWorld
+    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.learners import DenseLearner
+    from quorum_rl.logs import Demonstrations
+
+SETTINGS_IN_WORDS: Final = {
+    "method": "How to train: local adds up, with noise, what experts learn by themselves, solve "
+    "their last layers, dp-sgd their gradients; selective, the paper's, releases prefixes first; "
+    "non-private has no noise, and needs --diagnostics-not-private.",
+    "mode": "Our analysis, or the published one, which is for reproduction only.",
+    "release_share": "The release's part of epsilon.",
+    "private_share": "The private steps' part of all steps.",
+    "private_steps": "How many steps have noise.",
+    "noise_multiplier": "The noise of a private step; calibrated unless given.",
+    "local_steps": "Steps that an expert takes by itself in a private step.",
+    "local_rate": "The learning rate of an expert by itself.",
+    "transitions_per_expert": "Transitions of an expert in a gradient or a step of its own.",
+    "sampling_rate": "How likely an expert takes part in a private step.",
+    "clip_norm": "What an expert's contribution is clipped to.",
+    "normalised": "Scale every expert's contribution to the clip norm, small ones too.",
+    "learning_rate": "The learning rate of steps without noise.",
+    "private_learning_rate": "That of private steps; chosen for their noise unless given.",
+    "falling_rates": "Keep both learning rates, which otherwise fall to zero over the training.",
+    "batch_size": "Released transitions in a step without noise.",
+    "optimiser": "How sums become steps.",
+    "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last, "
+    "1 for the mean of the last half.",
+    "release_only_steps": "Steps without noise, where no step is private.",
+    "least_released": "Where fewer released transitions are expected, every step is private.",
+    "least_reached": "Where prefixes reach less of the horizon than this, every step is private.",
+    "stop_probability": "For experts without a floor: how often a release stops before a query.",
+    "iterations": "How many trajectories the release tries; chosen unless given.",
+    "prefix_cap": "The most steps of a trajectory that may come out; the horizon unless given.",
+    "agreement": "Of the experts who agree up to a step, the share expected to agree at the next.",
+    "pool_limit": "The most trajectories per expert that the release may reserve.",
+    "allow_noise": "Train although the plan says that it would be on noise.",
+}
+# What a command line can say: an optimiser by name.
+SETTINGS_KINDS: Final = {"optimiser": Literal["sgd", "momentum", "adam"] | None}
+Settings = Annotated[FitSettings, Described(SETTINGS_IN_WORDS, SETTINGS_KINDS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerFlags:
+    """Who learns, with which networks, from numbers of which size."""
+
+    learner: Annotated[str, RUNS_CODE] = "auto"
+    """How to learn from transitions: bc, cql, bcq, double-dqn, or path/to/file.py:NAME for your
+    own; auto imitates (bc), but in the paper's own methods (cql)."""
+    hidden: tuple[int, ...] | None = None
+    """Sizes of the policy's hidden layers; chosen for the noise unless given."""
+    reward_scale: float | None = None
+    """What rewards are multiplied by, where not by a world's units; choose it from what is public,
+    never from the logs."""
+    observation_centre: tuple[float, ...] | None = None
+    """What is subtracted from observations, a number for each of theirs, before they are divided by
+    --observation-scale: public numbers, never from the logs. Our own worlds have units, which are
+    taken unless given here; without numbers, observations stay as they are."""
+    observation_scale: tuple[float, ...] | None = None
+    """What observations are divided by; see --observation-centre."""
+
+    def chosen_learner(self) -> "str | type[DenseLearner] | DenseLearner":
+        """The learner's name, or what the user's own file calls so."""
+        if ":" not in self.learner:
+            return self.learner
+        from quorum_rl.learners import learner_in_file
+
+        return learner_in_file(self.learner)
+
+    def learner_settings(self) -> dict[str, Any]:
+        """What was given, by the learners' own names; the rest is as they have it."""
+        asked = {
+            "hidden_sizes": self.hidden,
+            "reward_scale": self.reward_scale,
+            "observation_centre": self.observation_centre,
+            "observation_scale": self.observation_scale,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFlags(LearnerFlags):
+    """What all commands that train are told."""
+
+    demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
+    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
+    epsilon: float
+    """The most that the policy may cost, all stages together."""
+    delta: float
+    """The delta of the guarantee."""
+    minimum_experts: int | None = None
+    """How many experts there are at least, where the demonstrations do not declare it."""
+    folder: Path = Path("runs/fit")
+    """Where everything is written."""
+    ledger: Path | None = None
+    """The ledger of these experts; otherwise a new one in the folder, with this budget."""
+    accept: tuple[str, ...] = ()
+    """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    diagnostics_not_private: bool = False
+    """I know that the non-private method must not be used on real experts."""
+    json: bool = False
+    """Print the facts at the end as JSON, and everything else to the standard error."""
+    settings: Settings = field(default_factory=FitSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertFlags:
+    """Experts who can be asked, where there are any."""
+
+    experts: Annotated[Path | None, Positional("EXPERTS")] = None
+    """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
+    in quotes, or a .txt file that lists them). Without them nothing is released, and every step has
+    noise."""
+    experts_output: Output = "probabilities"
+    """What ONNX experts answer."""
+
+    def experts_of(self, log: "Demonstrations") -> "LoggedExperts | None":
+        """The experts as they acted in the demonstrations."""
+        if self.experts is None:
+            return None
+        return experts_from(self.experts, log, self.experts_output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewFile:
+    """A file to write, and whether it may replace another."""
+
+    out: Path
+    """The file to write."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def check_new(self) -> None:
+        """Refuse before the work what could not be written after it."""
+        check_new_file(self.out, overwrite=self.overwrite)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticFlags:
+    """A look at private data without noise."""
+
+    picture: Path | None = None
+    """Where to draw it: .png or .svg."""
+    seed: int = 0
+    """Another number, other episodes."""
+    json: bool = False
+    """Print machine-readable numbers."""
+    diagnostics_not_private: bool = False
+    """I know that the result is not private and must not be published about real experts."""
+
+    def begin(self, what: str) -> None:
+        """Check the flags, and prepare for JAX.
+
+        Raises:
+            QuorumError: unless the user said that they know what that means.
+        """
+        check_diagnostics(what, self.diagnostics_not_private)
+        if self.picture is not None:
+            check_picture(self.picture)
+        check_seed(self.seed)
+        from quorum_rl.distributed import prepare  # late, for it imports JAX
+
+        prepare()
+
+
+def world_to_use(named: str | None, found: str | None, whose: str) -> "AnyWorld":
+    """The world that the user named, or the one that a file names.
+
+    A file may name one of Quorum's own worlds; which Python file is run is up to the user alone.
+
+    Raises:
+        QuorumError: if the world of the file is another, and the user named none.
+    """
+    from quorum_rl.envs import get_world, world_names
+
+    if named is None and found not in world_names():
+        raise QuorumError(
+            f"the world of {whose} is {found!r}, which is none of Quorum's own: if you trust its "
+            "file, name it with --world path/to/file.py:NAME."
+        )
+    return get_world(named or str(found))
+
+
+def check_diagnostics(what: str, accepted: bool) -> None:
+    """Refuse to look at private data without noise, unless somebody says that this is known."""
+    if not accepted:
+        raise QuorumError(
+            f"{what} would be computed from private data without noise: add "
+            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumFlags:
+    """A Gymnasium environment in the place of a world."""
+
+    gymnasium: str | None = None
+    """Act in this Gymnasium environment instead of the world, such as LunarLander-v3."""
+    gymnasium_param: dict[str, float] = field(default_factory=dict)
+    """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
+    workers: int | None = None
+    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
+
+    def check_gymnasium(self) -> None:
+        """Refuse settings of a Gymnasium environment where there is none, and no workers."""
+        if self.gymnasium is None and (self.gymnasium_param or self.workers is not None):
+            raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
+        if self.workers is not None:
+            require("--workers", self.workers, at_least(1))
