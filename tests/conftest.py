@@ -34,9 +34,66 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
-# Files whose tests take longer than five seconds of one core together: `make test-fast` leaves them
-# out. As pytest's --durations=0 said.
+# Files whose tests take longer than three seconds or so of one core: `make test-fast` leaves them
+# out. Chosen by pytest's --durations.
 SLOW = """
+audit/test_membership.py
+audit/test_pipeline_audit.py
+audit/test_release_audit.py
+audit/test_training_audit.py
+budget/test_ledger_damage.py
+cli/test_demo.py
+cli/test_failures.py
+cli/test_fit_command.py
+cli/test_plan_command.py
+envs/test_gymnasium_workers.py
+envs/test_hiv.py
+envs/test_integrators.py
+envs/test_lunar_lander.py
+envs/test_lunar_lander_world.py
+envs/test_own_world.py
+envs/test_reference.py
+envs/test_rollout.py
+envs/test_units.py
+experts/test_checkpoint.py
+experts/test_population.py
+experts/test_ppo_iteration.py
+experts/test_ppo_training.py
+learners/test_solving.py
+logs/test_collect.py
+pipeline/test_fit.py
+pipeline/test_fit_interrupted.py
+pipeline/test_fit_pays.py
+pipeline/test_plan_fit.py
+pipeline/test_rule.py
+privacy/test_accounting.py
+privacy/test_adversary.py
+privacy/test_calibration.py
+privacy/test_planner.py
+release/test_release_distribution.py
+release/test_release_markers.py
+report/test_browser.py
+sweep/test_judge.py
+sweep/test_ray.py
+sweep/test_sweep.py
+sweep/test_sweep_command.py
+test_bring_your_own.py
+test_cli.py
+test_docs.py
+test_experiments.py
+test_paper.py
+test_paper_queue.py
+test_processes.py
+test_public_names.py
+test_reproduction.py
+test_spread.py
+test_study.py
+training/test_contributions.py
+training/test_last_bit_attack.py
+training/test_loop.py
+training/test_loop_data.py
+training/test_mechanism.py
+training/test_noise.py
 """
 
 
