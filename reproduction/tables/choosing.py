@@ -1,6 +1,8 @@
 """Prints the tables of docs/choosing.md. It looks at no data: everything is planned.
 
-python docs/tables/choosing.py
+    python -m reproduction.tables.choosing
+
+Plans take more than a minute, so these tables are no part of `python -m reproduction.tables`.
 """
 
 from collections.abc import Sequence
@@ -9,9 +11,9 @@ from typing import Any
 from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
-from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
-from quorum_rl.pipeline.learner_rule import chosen_learner
+from quorum_rl.pipeline import FitPlan, FitSettings, chosen_learner, plan_fit
 from quorum_rl.privacy import ReleasePlan, plan_release
+from reproduction.tables.formatting import at_epsilons, table
 
 EPSILONS = (1.0, 2.5, 5.0, 7.5, 10.0)
 EXPERTS = (100, 300, 1000, 3000, 10_000)
@@ -69,13 +71,9 @@ def local(experts: int, epsilon: float) -> str:
     return f"{width} ({plan.noise:.2f})"
 
 
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One Markdown table under its title."""
-    print(f"\n{title}\n")
-    print("| " + " | ".join(head) + " |")
-    print("|---|" + "--:|" * (len(head) - 1))
-    for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)
+def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One table under its title."""
+    print(f"\n{title}\n\n{table(head, rows)}", flush=True)
 
 
 def shown(plan: ReleasePlan) -> list[str]:
@@ -110,19 +108,19 @@ def by_experts_and_epsilon() -> None:
                 else "nothing"
             )
         rows.append([f"{experts:,}", *cells])
-    table("experts and epsilon", ["experts", *(f"ε = {one:g}" for one in EPSILONS)], rows)
+    show("experts and epsilon", ["experts", *at_epsilons(EPSILONS)], rows)
 
 
 def by_delta() -> None:
     rows = [
         [f"{delta:g}", *shown(release(delta=delta))] for delta in (1e-3, 3e-4, 1e-4, 1e-5, 1e-6)
     ]
-    table("delta", ["δ", *RELEASE_HEAD], rows)
+    show("delta", ["δ", *RELEASE_HEAD], rows)
 
 
 def by_iterations() -> None:
     rows = [shown(release(iterations=count)) for count in (5, 10, 25, 50, 100, 200, 400)]
-    table("iterations", RELEASE_HEAD, rows)
+    show("iterations", RELEASE_HEAD, rows)
 
 
 def by_floor() -> None:
@@ -130,19 +128,19 @@ def by_floor() -> None:
         ["none, stops at random" if floor is None else f"{floor:g}", *shown(release(p_min=floor))]
         for floor in (0.005, 0.01, 0.02, 0.05, 0.1, None)
     ]
-    table("floor", ["p_min", *RELEASE_HEAD], rows)
+    show("floor", ["p_min", *RELEASE_HEAD], rows)
 
 
 def by_actions() -> None:
     rows = [[f"{count}", *shown(release(actions=count))] for count in (2, 3, 4, 10)]
-    table("actions", ["actions", *RELEASE_HEAD], rows)
+    show("actions", ["actions", *RELEASE_HEAD], rows)
 
 
 def by_agreement() -> None:
     rows = [
         [f"{share:g}", *shown(release(agreement=share))] for share in (0.7, 0.8, 0.9, 0.95, 0.99)
     ]
-    table("agreement", ["agreement", *RELEASE_HEAD], rows)
+    show("agreement", ["agreement", *RELEASE_HEAD], rows)
 
 
 def networks_by_experts_and_epsilon() -> None:
@@ -151,7 +149,7 @@ def networks_by_experts_and_epsilon() -> None:
         [f"{experts:,}", *(local(experts, epsilon) for epsilon in epsilons)]
         for experts in (28, 95, 285, 950, 2850)
     ]
-    table("networks of local", ["experts", *(f"ε = {one:g}" for one in epsilons)], rows)
+    show("networks of local", ["experts", *at_epsilons(epsilons)], rows)
 
 
 def fit_row(plan: FitPlan) -> list[str]:
@@ -176,7 +174,7 @@ def fits_by_experts_and_epsilon() -> None:
         for epsilon in (2.5, 5.0, 10.0):
             plan = both_stages(experts=experts, epsilon=epsilon)
             rows.append([f"{experts:,}", f"{epsilon:g}", *fit_row(plan)])
-    table("what quorum fit plans", ["experts", "ε", *FIT_HEAD], rows)
+    show("what quorum fit plans", ["experts", "ε", *FIT_HEAD], rows)
 
 
 def fits_by_release_share() -> None:
@@ -184,7 +182,7 @@ def fits_by_release_share() -> None:
         [f"{share:g}", *fit_row(both_stages(settings=selective(release_share=share)))]
         for share in (0.1, 0.25, 0.5, 0.75, 0.9)
     ]
-    table("release_share", ["release_share", *FIT_HEAD], rows)
+    show("release_share", ["release_share", *FIT_HEAD], rows)
 
 
 def fits_by_private_steps() -> None:
@@ -192,12 +190,12 @@ def fits_by_private_steps() -> None:
         [f"{share:g}", *fit_row(both_stages(settings=selective(private_share=share)))]
         for share in (0.5, 0.8, 0.95, 1.0)
     ]
-    table("private_share, p", ["p", *FIT_HEAD], rows)
+    show("private_share, p", ["p", *FIT_HEAD], rows)
     rows = [
         [f"{steps}", *fit_row(both_stages(settings=selective(private_steps=steps)))]
         for steps in (500, 2000, 8000, 20_000)
     ]
-    table("private_steps", ["private_steps", *FIT_HEAD], rows)
+    show("private_steps", ["private_steps", *FIT_HEAD], rows)
 
 
 if __name__ == "__main__":
