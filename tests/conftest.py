@@ -85,7 +85,6 @@ test_paper.py
 test_paper_queue.py
 test_processes.py
 test_public_names.py
-test_reproduction.py
 test_spread.py
 test_study.py
 training/test_contributions.py
