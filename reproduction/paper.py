@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import tyro
 from rich.table import Table
 
 from quorum_rl.cli.main import main as quorum
 from quorum_rl.cli.output import check_makeable, check_seed, console, make_folder, timed_bar
+from quorum_rl.cli.parser import Positional
 from quorum_rl.distributed import prepare
 from quorum_rl.envs import AnyWorld, get_world
 from quorum_rl.errors import POSITIVE, QuorumError, at_least, require
@@ -60,7 +60,7 @@ class Paper:
     Example: python -m reproduction LunarLander --stage experts --folder /tmp/paper
     """
 
-    world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
+    world: Annotated[str, Positional("WORLD")]
     """CartPole, Acrobot, LunarLander or HIV."""
     stage: Literal[
         "main", "experts", "demonstrations", "comparison", "published", "ablation", "counts", "grid"

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 
+from quorum_rl.cli.parser import parse
 from quorum_rl.errors import QuorumError
 from reproduction import queue
 from reproduction.paper import Paper
@@ -39,7 +39,7 @@ def job_of(facts: dict[str, Any]) -> str:
 
 
 def test_every_result_of_the_page_has_a_job_that_runs_it_as_it_was_run(every: list[Job]) -> None:
-    asked = {job.name: tyro.cli(Paper, args=job.command[4:]) for job in every}
+    asked = {job.name: parse(Paper, job.command[4:]) for job in every}
     assert len(asked) == len(every)
     for facts in study("paper").values():
         name, chosen = job_of(facts), facts["configuration"]

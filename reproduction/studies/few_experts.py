@@ -94,7 +94,7 @@ def population_of(world: str, experts: int, seed: int, folder: Path) -> Populati
     if not path.exists():
         sizes = {
             "preset": "paper" if world in LARGE else "small", "settings": -(-experts // 3),
-            "candidates": 3, "experts": experts, "seed": seed,
+            "candidates": 3, "count": experts, "seed": seed,
         }  # fmt: skip
         words = [f"--{name}={value}" for name, value in sizes.items()]
         quorum(["experts", "train", world, "--out", str(path), "--fast", *words])

@@ -14,7 +14,7 @@ step    What tells the paper's step from ours: its setting at ε = 10 with every
 
     quorum experts train CartPole --preset small --seed 1 --out small.safetensors
     python -m reproduction.studies.private_steps small.safetensors long --out results/long.parquet
-    quorum experts train LunarLander --settings 333 --candidates 3 --experts 999 --seed 7 --fast \
+    quorum experts train LunarLander --settings 333 --candidates 3 --count 999 --seed 7 --fast \
       --out lander.safetensors
     python -m reproduction.studies.samples lander.safetensors --cut 3 --keep 128 --out lander.npz
     python -m reproduction.studies.private_steps lander.npz step --out results/step.parquet
