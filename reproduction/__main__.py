@@ -8,7 +8,7 @@ from reproduction.paper import Paper
 
 def main(words: Sequence[str] | None = None) -> None:
     """Exit status: 0 done, 2 the user can mend it, 130 interrupted."""
-    run_alone(Paper, "reproduction", words)
+    run_alone(Paper, "python -m reproduction", words)
 
 
 if __name__ == "__main__":
