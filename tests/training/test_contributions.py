@@ -16,10 +16,12 @@ from standardising import STANDARDISING
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql, DenseLearner, Learner, Networks, negative_log_likelihood
 from quorum_rl.nets import apply_hidden
+from quorum_rl.training import mechanism
 from quorum_rl.training.contributions import Gradient, Local, Solve, mean_gradient
 from quorum_rl.training.data import ExpertData
 from quorum_rl.training.loop import begin, result_of, train
-from quorum_rl.training.mechanism import PrivateStep
+from quorum_rl.training.mechanism import PrivateStep, sum_over_drawn
+from quorum_rl.training.randomness import keys_of
 from quorum_rl.training.recipe import Recipe, StepKind, new_run, optimiser_of
 from quorum_rl.types import Transition
 
@@ -246,3 +248,41 @@ def test_a_convolutional_learner_of_ones_own_learns_by_local_steps() -> None:
 
     assert right(before) < 0.75
     assert right(after) > 0.9
+
+
+class OneNumberForAll(Gradient):
+    """A leaf of one number, which fits everywhere in a leaf of the parameters."""
+
+    def __call__(
+        self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Any
+    ) -> Any:
+        made = super().__call__(learner, params, target, transitions, key)
+        return jax.tree.map(jnp.sum, made)
+
+
+def test_a_contribution_that_would_broadcast_past_its_clip_norm_is_refused(
+    nets: Networks, transitions: Callable[..., Transition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ExpertData(transitions(3, 12), jnp.asarray([0, 12]))
+    step = PrivateStep(
+        sampling_rate=1.0,
+        clip_norm=1e-3,
+        noise_multiplier=1.0,
+        expected_batch=1.0,
+        chunk=8,
+        contribution=OneNumberForAll(transitions=12),
+    )
+
+    def norm_of_one_expert() -> float:
+        drawn, keys = jnp.asarray([True]), keys_of(KEY)
+        made = sum_over_drawn(SHAKEN, nets, {}, data, drawn, keys, step.numbers, step.shape)
+        return float(np.linalg.norm(flat(made)))
+
+    with pytest.raises(QuorumError, match="OneNumberForAll has other leaves or shapes"):
+        norm_of_one_expert()
+
+    def unchecked(contribution: Any, *told: Any) -> Any:
+        return jax.tree.leaves(contribution(*told))
+
+    monkeypatch.setattr(mechanism, "trained_leaves", unchecked)
+    assert norm_of_one_expert() > 2 * step.units  # what it would have counted

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
         Gradient as Gradient,
         Local as Local,
         Solve as Solve,
+        TrainsEverything as TrainsEverything,
+        check_contribution as check_contribution,
+        mean_gradient as mean_gradient,
     )
     from quorum_rl.training.data import (
         ExpertData as ExpertData,
@@ -58,7 +61,10 @@ else:
         __name__,
         {
             "chunks": "STEPS_AT_ONCE",
-            "contributions": "Contribution Gradient Local Solve",
+            "contributions": (
+                "Contribution Gradient Local Solve TrainsEverything check_contribution "
+                "mean_gradient"
+            ),
             "data": "ExpertData at expert_data flat_transitions",
             "loop": "begin result_of train",
             "mechanism": (

@@ -2,12 +2,15 @@
 
 A contribution is a pure function of the shared parameters, the target, some of one expert's
 transitions and a key. It says in which direction the parameters should *not* go, as a gradient
-does: the server subtracts. Whatever it returns is clipped, rounded and summed in one place
-(`mechanism.py`), so that none of them can spoil the guarantee.
+does: the server subtracts. Whatever it returns is checked to be shaped as the parameters
+(`trained_leaves`), clipped, rounded and summed in one place (`mechanism.py`), so that none of them
+can spoil the guarantee.
 
 - `Local`: the expert learns from its own log for some steps; the way it went, reversed.
 - `Gradient`: the mean gradient of its transitions.
 - `Solve`: a last layer in closed form over features that are public.
+
+One's own is a frozen dataclass like these, and goes into a fit as `FitSettings.contribution`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +28,10 @@ Array = jax.Array
 
 
 class Contribution(Protocol):
-    """How an expert's transitions become its contribution. Hashable: programs are kept by it."""
+    """How an expert's transitions become its contribution: a frozen dataclass, and pure.
+
+    It is called under `vmap`, once for every expert, and sees nobody else's transitions.
+    """
 
     @property
     def transitions(self) -> int:
@@ -38,6 +44,56 @@ class Contribution(Protocol):
         self, learner: Learner, params: Any, target: Any, transitions: Transition, key: Array
     ) -> Any:
         """The contribution of one expert, as `params`. Shapes: the fields (transitions, …)."""
+
+
+def trained_leaves(
+    contribution: Contribution,
+    learner: Learner,
+    params: Any,
+    target: Any,
+    transitions: Transition,
+    key: Array,
+) -> list[Array]:
+    """What one expert contributes to the leaves that are trained, one for each of them.
+
+    A leaf of another shape might broadcast: clipped as few numbers, it would count as many.
+
+    Raises:
+        QuorumError: if leaves or shapes are not those of `params`.
+    """
+    made = contribution(learner, params, target, transitions, key)
+    marks = contribution.trained(learner, params)
+    structures = {jax.tree.structure(tree) for tree in (params, made, marks)}
+    leaves, wanted = jax.tree.leaves(made), jax.tree.leaves(params)
+    same = [jnp.shape(leaf) for leaf in leaves] == [leaf.shape for leaf in wanted]
+    if len(structures) > 1 or not same:
+        raise QuorumError(
+            f"the contribution {type(contribution).__name__} has other leaves or shapes than the "
+            "parameters, or marks others as trained: return what can be subtracted from them."
+        )
+    return [leaf for leaf, mark in zip(leaves, jax.tree.leaves(marks), strict=True) if mark]
+
+
+def check_contribution(
+    contribution: Contribution, learner: Learner, observation_size: int, action_count: int
+) -> None:
+    """Try a contribution on shapes alone, before anything is paid for.
+
+    Raises:
+        QuorumError: if it asks for no transitions, or as `trained_leaves`.
+    """
+    count = contribution.transitions
+    require(f"transitions of {type(contribution).__name__}", count, at_least(1))
+
+    def made() -> list[Array]:
+        key, seen = jax.random.key(0), jnp.zeros((count, observation_size))
+        params = learner.init(key, observation_size, action_count)
+        numbers, never = jnp.zeros(count), jnp.zeros(count, bool)
+        shown = Transition(seen, jnp.zeros(count, jnp.int32), numbers, seen, never, never)
+        target = learner.init_target(params)
+        return trained_leaves(contribution, learner, params, target, shown, key)
+
+    jax.eval_shape(made)
 
 
 def mean_gradient(
@@ -56,8 +112,8 @@ def mean_gradient(
     return jax.grad(mean_loss)(params)
 
 
-class _OfEverything:
-    """Contributions that change all parameters."""
+class TrainsEverything:
+    """To derive from: contributions that change all parameters."""
 
     def trained(self, learner: Learner, params: Any) -> Any:
         del learner
@@ -65,7 +121,7 @@ class _OfEverything:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradient(_OfEverything):
+class Gradient(TrainsEverything):
     """The mean gradient of `transitions` transitions: DP-SGD, and with 1 the paper's step."""
 
     transitions: int = 64
@@ -80,7 +136,7 @@ class Gradient(_OfEverything):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(_OfEverything):
+class Local(TrainsEverything):
     """`steps` plain gradient steps from the shared parameters, each on `batch_size` transitions."""
 
     steps: int = 20

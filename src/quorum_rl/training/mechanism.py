@@ -40,7 +40,7 @@ import jax.numpy as jnp
 from quorum_rl.errors import POSITIVE, QuorumError, Rule, at_least, require
 from quorum_rl.learners import Learner
 from quorum_rl.privacy import TrainingEvent
-from quorum_rl.training.contributions import Contribution
+from quorum_rl.training.contributions import Contribution, trained_leaves
 from quorum_rl.training.data import ChosenData, ExpertData
 from quorum_rl.training.randomness import Array, StepKeys, random_words
 
@@ -317,8 +317,7 @@ def sum_over_drawn(
 
     def contributed(transitions: Any, number: Array) -> list[Array]:
         key = jax.random.fold_in(keys.contribution, number)
-        made = contribution(learner, params, target, transitions, key)
-        return [leaf for leaf, mark in zip(jax.tree.leaves(made), marks, strict=True) if mark]
+        return trained_leaves(contribution, learner, params, target, transitions, key)
 
     def add(state: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         done, total = state
