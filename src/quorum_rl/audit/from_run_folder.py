@@ -33,6 +33,10 @@ SELECTED: Final = (
     "a policy that was selected among trials cannot be audited this way: audit a 'quorum fit' with "
     "the settings of one trial."
 )
+OWN_CONTRIBUTION: Final = (
+    "the run's contribution is its user's own, and its code is not kept: audit it with "
+    "quorum_rl.audit.audit_pipeline in Python."
+)
 
 
 def case_of_run(folder: Path, trainees: int | None = None) -> Case:
@@ -52,11 +56,13 @@ def case_of_run(folder: Path, trainees: int | None = None) -> Case:
     with reading(path, "quorum fit"):
         chain = _chain(as_object(configuration["declared"], "declared"))
         given = as_object(configuration["settings"], "settings")
-        known = {field.name for field in fields(FitSettings)}
+        known = {field.name for field in fields(FitSettings)} - {"contribution"}
         settings = FitSettings(**{name: given[name] for name in given.keys() & known})
         events = items(configuration, "events")
         recorded = [event_from_json(as_object(facts, "event")) for facts in events]
         written = configuration["learner"]
+    if "contribution" in given:
+        raise QuorumError(OWN_CONTRIBUTION)
     _check_auditable(settings, recorded)
     learner = learner_written(written)
     with reading(path, "quorum fit"):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from quorum_rl.cli.expert_files import Output, experts_from
@@ -48,8 +49,11 @@ SETTINGS_IN_WORDS: Final = {
     "pool_limit": "The most trajectories per expert that the release may reserve.",
     "allow_noise": "Train although the plan says that it would be on noise.",
 }
-# What a command line can say: an optimiser by name.
-SETTINGS_KINDS: Final = {"optimiser": Literal["sgd", "momentum", "adam"] | None}
+# What a command line can say: an optimiser by name, and of a contribution nothing.
+SETTINGS_KINDS: Final = {
+    "optimiser": Literal["sgd", "momentum", "adam"] | None,
+    "contribution": NoneType,
+}
 Settings = Annotated[FitSettings, Described(SETTINGS_IN_WORDS, SETTINGS_KINDS)]
 
 

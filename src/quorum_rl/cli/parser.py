@@ -83,6 +83,8 @@ def flags_of(command: Any) -> tuple[Flag, ...]:
 def _flags_of(command: Any, kinds: Mapping[str, Any]) -> Iterator[Flag]:
     for field in fields(command):
         kind, marks = _apart(kinds.get(field.name, field.type))
+        if kind is NoneType:  # only Python can say it
+            continue
         if is_dataclass(kind):
             described = next((mark for mark in marks if isinstance(mark, Described)), None)
             for inner in _flags_of(kind, {} if described is None else described.kinds):

@@ -120,7 +120,7 @@ class Comparison:
             "settings": {
                 name: value
                 for name, value in method.settings.to_json().items()
-                if value != usual[name]
+                if value != usual.get(name)
             },
             "note": "; ".join(plan.notes),
         }

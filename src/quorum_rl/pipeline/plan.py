@@ -14,6 +14,7 @@ from quorum_rl.training import (
     Local,
     PrivateStep,
     Recipe,
+    Solve,
     optimiser_of,
 )
 
@@ -197,7 +198,9 @@ def in_words(contribution: Contribution) -> str:
         )
     if isinstance(contribution, Gradient):
         return f"mean gradient of {contribution.transitions} transitions"
-    return f"{type(contribution).__name__.lower()} on {contribution.transitions} transitions"
+    if isinstance(contribution, Solve):
+        return f"solve on {contribution.transitions} transitions"
+    return f"{type(contribution).__name__} of {contribution.transitions} transitions"
 
 
 def learner_in_words(learner: Learner) -> str:

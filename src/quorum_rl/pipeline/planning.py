@@ -18,7 +18,12 @@ from quorum_rl.privacy import (
     steps_for,
 )
 from quorum_rl.training import (
+    Contribution,
+    Gradient,
+    Local,
     PrivateStep,
+    Solve,
+    check_contribution,
     check_parameters,
     default_chunk,
     steps_at_share,
@@ -127,17 +132,20 @@ def check_declared(declared: Declared, epsilon: float, delta: float) -> None:
 
 def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> FitPlan:
     """Private steps, beside a release if there is one."""
-    settings = task.settings
+    settings, declared = task.settings, task.declared
+    if settings.contribution is not None:
+        sizes = declared.observation_size, declared.action_count
+        check_contribution(settings.contribution, task.learner, *sizes)
     beside: list[Event] = [] if release is None else [release.event]
     steps, multiplier = steps_and_noise(settings, (task.epsilon, task.delta), beside)
-    private = private_step(settings, task.declared, multiplier)
+    private = private_step(settings, declared, multiplier)
     return task.plan(
         release=release,
         private=private,
         private_steps=steps,
         plain_steps=0 if release is None else steps_at_share(steps, settings.private_share),
         notes=notes,
-        noise=noise_to_signal(private, steps, task.learner, task.declared),
+        noise=noise_to_signal(private, steps, task.learner, declared),
     )
 
 
@@ -301,13 +309,29 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
     return (most if steps is None else steps), multiplier
 
 
+def contribution_of(settings: FitSettings) -> Contribution:
+    """What an expert contributes to a private step: the user's own, or the method's.
+
+    The settings are filled.
+    """
+    if settings.contribution is not None:
+        return settings.contribution
+    count = settings.transitions_per_expert
+    assert count is not None
+    if settings.is_local:
+        assert settings.local_steps is not None
+        assert settings.local_rate is not None
+        return Local(steps=settings.local_steps, batch_size=count, rate=settings.local_rate)
+    return Solve(transitions=count) if settings.method == "solve" else Gradient(transitions=count)
+
+
 def private_step(settings: FitSettings, declared: Declared, multiplier: float) -> PrivateStep:
     """A private step with this noise, in numbers that are declared; of settings that are filled."""
     rate, clip_norm, normalised = settings.sampling_rate, settings.clip_norm, settings.normalised
     assert declared.minimum_experts is not None  # checked before
     assert rate is not None
     assert clip_norm is not None
-    contribution = settings.contribution
+    contribution = contribution_of(settings)
     return PrivateStep(
         sampling_rate=rate,
         clip_norm=clip_norm,

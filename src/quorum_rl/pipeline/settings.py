@@ -1,6 +1,6 @@
 """What a user may choose about a fit; the defaults are meant to be left alone."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from quorum_rl.errors import POSITIVE, SHARE, QuorumError, Rule, at_least, require, unknown_name
@@ -22,6 +22,8 @@ _STEPS: Final[dict[str, Any]] = {
     "averaging": 0.995,
     "normalised": False,
 }
+# What a contribution of one's own says itself.
+OF_CONTRIBUTIONS: Final = ("local_steps", "local_rate", "transitions_per_expert")
 USUAL: Final[dict[str, dict[str, Any]]] = {
     "local": {
         "private_steps": 60,
@@ -84,6 +86,8 @@ class FitSettings:
     - `averaging`: the decay of the average over the parameters, which is the policy; 0 takes the
       last parameters, 1 the mean over the last half of the steps.
     - `optimiser`: adam, momentum, sgd, or in Python any `Optimiser`.
+    - `contribution`: in Python, what an expert contributes to a private step, in the place of what
+      the method has: any `training.Contribution`. The other numbers stay the method's.
     - `least_released`: where fewer transitions are expected of a release, there is none: on so few
       the steps without noise learn by heart what is not so. `least_reached`: nor where prefixes are
       expected to reach less than this share of the horizon, for how an episode begins says little
@@ -93,7 +97,8 @@ class FitSettings:
       `pool_limit` are the planner's; see `privacy.plan_release`.
 
     Raises:
-        QuorumError: for a share outside (0, 1], a learning rate that is not positive, or no steps.
+        QuorumError: for a share outside (0, 1], a learning rate that is not positive, no steps, or
+            a contribution that is none or stands beside what it says itself.
     """
 
     method: MethodName = "local"
@@ -123,6 +128,7 @@ class FitSettings:
     agreement: float = 0.9
     pool_limit: int = 8
     allow_noise: bool = False
+    contribution: "Contribution | None" = None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(MethodName):
@@ -136,6 +142,7 @@ class FitSettings:
             raise QuorumError(
                 "method solve takes no local steps: leave local_steps and local_rate out."
             )
+        self._check_contribution()
         for names, rule in RULES.items():
             for name in names.split():
                 value = getattr(self, name)
@@ -144,11 +151,34 @@ class FitSettings:
                 if value is not None and not is_papers:
                     require(name, value, rule)
 
+    def _check_contribution(self) -> None:
+        if self.contribution is None:
+            return
+        if self.mode == "paper" or self.method == "non-private":
+            raise QuorumError(
+                "a contribution of your own goes with neither mode paper nor the method "
+                "non-private: leave it out."
+            )
+        kind: Any = type(self.contribution)
+        if not is_dataclass(kind) or kind.__hash__ is None:
+            raise QuorumError(
+                f"the contribution is {self.contribution!r}: give an instance of a frozen "
+                "dataclass, as quorum_rl.training.Gradient is one."
+            )
+        beside = [name for name in OF_CONTRIBUTIONS if getattr(self, name) is not None]
+        if beside:
+            raise QuorumError(
+                f"{' and '.join(beside)} would change nothing, for the contribution is your own: "
+                "leave them out."
+            )
+
     def filled(self) -> "FitSettings":
         """The same with what is None as the method usually has it."""
         usual = dict(USUAL["local" if self.is_local else self.method])
         if self.noise_multiplier is not None:
             usual["private_steps"] = None  # as many as the budget allows
+        if self.contribution is not None:
+            usual |= dict.fromkeys(OF_CONTRIBUTIONS)
         chosen = {
             name: value
             for name, value in usual.items()
@@ -163,22 +193,14 @@ class FitSettings:
             self.local_steps is not None and self.method in ("selective", "dp-sgd")
         )
 
-    @property
-    def contribution(self) -> "Contribution":
-        """What an expert contributes to a private step, of settings that are filled."""
-        from quorum_rl.training import Gradient, Local, Solve
-
-        count = self.transitions_per_expert
-        assert count is not None
-        if self.is_local:
-            assert self.local_steps is not None
-            assert self.local_rate is not None
-            return Local(steps=self.local_steps, batch_size=count, rate=self.local_rate)
-        return Solve(transitions=count) if self.method == "solve" else Gradient(transitions=count)
-
     def to_json(self) -> dict[str, Any]:
-        """The settings as plain facts."""
+        """The settings as plain facts; a contribution only where it is one's own."""
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        if facts.pop("contribution") is not None:
+            facts["contribution"] = {"name": type(self.contribution).__name__} | {
+                field.name: getattr(self.contribution, field.name)
+                for field in fields(self.contribution)  # type: ignore[arg-type]
+            }
         if self.optimiser is not None:
             from quorum_rl.training import optimiser_of
 

@@ -90,6 +90,7 @@ def _ends(offered: Mapping[str, Any]) -> tuple[float, float]:
 def _check(name: str, offered: Offered) -> None:
     """Fail for a name that a trial does not have, or values that it cannot take."""
     known = {field.name: field.type for field in fields(FitSettings)} | IN_A_FILE | BESIDE_SETTINGS
+    del known["contribution"]  # which a file cannot say
     if _plain(name) not in known:
         shown = [setting.replace("_", "-") for setting in known]
         raise unknown_name("setting to sweep", name.replace("_", "-"), shown)
