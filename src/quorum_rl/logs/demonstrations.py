@@ -60,8 +60,8 @@ class Demonstrations:
 
     Experts are addressed by position (0 … expert_count - 1), episodes and transitions by their
     number within this view. Arrays are read-only and may be backed by a file: `source`, beside
-    which a release leaves its marker. Where a table named its experts, `expert_names` has the names
-    in the order of their identities 0, 1, 2, …
+    which a release leaves its marker. Where the logs named their experts, `expert_names` has the
+    names in the order of their identities 0, 1, 2, …
 
     Raises:
         QuorumError: if the episodes do not fit the columns or what was declared.

@@ -228,7 +228,9 @@ class StepArrays(NamedTuple):
 def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
     """Demonstrations from step arrays; columns of shape (steps, 1) are flattened.
 
-    Experts may be named by integers or strings; strings are numbered in their sorted order.
+    The steps of an episode follow one another, up to one with `terminals` or `timeouts`. Experts
+    may be named by integers or strings; strings are numbered in their sorted order and kept as
+    `expert_names`.
 
     Raises:
         QuorumError: naming the row (counted from 1) of the first fault.
@@ -250,7 +252,7 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
                 f"step arrays: {name} have shape {values.shape}, expected {(count, *width)}: "
                 f"give one row per action and the declared observation_size."
             )
-    identities = _identities(experts)
+    identities, names = _identities(experts)
     ended = (terminals != 0) | (timeouts != 0)
     episode = np.concatenate([[0], np.cumsum(ended)[:-1]])
     first = np.flatnonzero(np.diff(episode, prepend=-1))
@@ -273,7 +275,7 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
         if arrays.next_observations is None
         else as_floats(arrays.next_observations),
     )
-    return from_rows(rows, declared, _in_arrays)
+    return replace(from_rows(rows, declared, _in_arrays), expert_names=names)
 
 
 def to_step_arrays(demonstrations: Demonstrations) -> StepArrays:
@@ -290,11 +292,13 @@ def to_step_arrays(demonstrations: Demonstrations) -> StepArrays:
     )
 
 
-def _identities(experts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _identities(experts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """A number for each, and their names in the order of these where they have any."""
     if experts.dtype.kind in "iu":
-        return experts.astype(np.int64)
+        return experts.astype(np.int64), ()
     if experts.dtype.kind in "US":
-        return np.unique(experts, return_inverse=True)[1].astype(np.int64)
+        names, numbers = np.unique(experts.astype(str), return_inverse=True)
+        return numbers.astype(np.int64), tuple(names.tolist())
     raise QuorumError(f"step arrays: experts have type {experts.dtype}: give integers or strings.")
 
 
