@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from quorum_rl.envs import get_world, roll_out, start, uniform_policy
-from quorum_rl.envs.reference import episode_returns
+from quorum_rl.envs import episode_returns, get_world, roll_out, start, uniform_policy
 from quorum_rl.learners import (
     Decision,
     DenseLearner,

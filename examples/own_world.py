@@ -12,8 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from quorum_rl.envs import Facts, Spaces, Step, grid, roll_out, start, uniform_policy
-from quorum_rl.envs.conformance import check_world
+from quorum_rl.envs import (
+    Facts,
+    Spaces,
+    Step,
+    check_world,
+    grid,
+    roll_out,
+    start,
+    uniform_policy,
+)
 from quorum_rl.pytree import pytree
 
 ORDERS = (0.0, 5.0, 10.0, 20.0)  # units that each action orders

@@ -1,4 +1,4 @@
-"""Stage 1, the worlds: pure JAX functions over frozen parameters.
+"""The worlds: pure JAX functions over frozen parameters.
 
 A name loads its module, and with it JAX, only when it is used: the `gymnasium_*` modules of this
 room also run in processes that need no JAX.

@@ -1,4 +1,4 @@
-"""Stage 2, the experts: who is protected."""
+"""The experts: who is protected."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Stage 3, the logs: what the experts did."""
+"""The logs: what the experts did."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Stage 1: which prefixes of which trajectories may be published, decided with noise."""
+"""Stage 1 of a fit: which prefixes of which trajectories may be published, decided with noise."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""One private mechanism and its loop: what experts contribute, with noise; releases, without."""
+"""Stage 2 of a fit: one private mechanism for what experts contribute, and the loop around it."""
 
 from typing import TYPE_CHECKING
 
