@@ -106,8 +106,8 @@ class Demo:
         (self._run / "ledger.jsonl").unlink(missing_ok=True)
 
     def _experts(self) -> None:
+        from quorum_rl.cli.expert_training import train
         from quorum_rl.cli.experts import Train
-        from quorum_rl.cli.training import train
 
         console().print(f"1. Experts: {EXPERTS}, trained on variations of {WORLD}")
         train(

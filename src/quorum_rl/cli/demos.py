@@ -85,7 +85,7 @@ class Collect(GymnasiumFlags, NewFile):
         )
 
     def _collected(self, population: "Population", acting: "UnloggedExperts") -> "Demonstrations":
-        from quorum_rl.cli.training import world_of
+        from quorum_rl.cli.expert_training import world_of
         from quorum_rl.distributed import usable_cores
         from quorum_rl.envs import with_params
         from quorum_rl.logs import collect, collect_from_gymnasium

@@ -61,7 +61,7 @@ class Train(NewFile):
         self.check_new()
         check_seed(self.seed)
         prepare(fast=self.fast)
-        from quorum_rl.cli.training import train
+        from quorum_rl.cli.expert_training import train
         from quorum_rl.distributed import join
 
         join()
@@ -141,7 +141,7 @@ class Returns(DiagnosticFlags):
         self.begin("the returns of single experts")
         import numpy as np
 
-        from quorum_rl.cli.training import world_of
+        from quorum_rl.cli.expert_training import world_of
         from quorum_rl.envs import with_params
         from quorum_rl.experts import default_returns, load_population
 
