@@ -64,6 +64,7 @@ logs/test_collect.py
 pipeline/test_fit.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_pays.py
+pipeline/test_own_contribution.py
 pipeline/test_plan_fit.py
 pipeline/test_rule.py
 privacy/test_accounting.py
