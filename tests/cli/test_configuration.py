@@ -169,7 +169,28 @@ def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, refused: Re
         tmp_path,
         f'[fit]\ndemonstrations = "log"\nepsilon = 1\ndelta = 1e-4\nlearner = "{own}"\n',
     )
-    assert f"names '{own}', a Python file to run" in refused("fit", "--config", file)
+    assert f"names '{own}', Python code to run" in refused("fit", "--config", file)
     for words in (["--learner", own], [f"--learner={own}"], ["--learner", "cql"]):
         command: Any = command_of(["fit", "--config", file, *words])
         assert command.learner == words[-1].removeprefix("--learner=")
+
+
+@pytest.mark.parametrize(
+    "table", ['evaluate]\npolicy = "p"', 'demos.collect]\nexperts = "e"\nout = "o"']
+)
+def test_nor_does_it_import_a_module_for_gymnasium(
+    table: str, tmp_path: Path, refused: Refused
+) -> None:
+    env = "somebodys_module:CartPole-v1"  # which gymnasium.make would import
+    path = table.split("]")[0].split(".")
+    file = written(tmp_path, f'[{table}\ngymnasium = "{env}"\n')
+    assert f"names '{env}', Python code to run" in refused(*path, "--config", file)
+    for words in (["--gymnasium", env], ["--gymnasium", "CartPole-v1"]):
+        command: Any = command_of([*path, "--config", file, *words])
+        assert command.gymnasium == words[-1]
+
+
+def test_an_environment_of_gymnasium_itself_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = written(tmp_path, '[evaluate]\npolicy = "p"\ngymnasium = "CartPole-v1"\n')
+    command: Any = command_of(["evaluate", "--config", file])
+    assert command.gymnasium == "CartPole-v1"

@@ -93,26 +93,26 @@ def values_of(
 
 
 def check_no_code(values: Any, words: Sequence[str]) -> None:
-    """Refuse a Python file to run that a configuration names and the command line does not.
+    """Refuse Python code to run that a configuration names and the command line does not.
 
     Raises:
         QuorumError: naming what to add.
     """
-    for name in _files_to_run(values):
+    for name in _code_to_run(values):
         if not any(name == word or word.endswith(f"={name}") for word in words):
             raise QuorumError(
-                f"the configuration names {name!r}, a Python file to run: if you trust it, name it "
+                f"the configuration names {name!r}, Python code to run: if you trust it, name it "
                 "on the command line too."
             )
 
 
 def repeated(command: Sequence[str], values: Any, file: Path) -> str:
     """The command line that goes on with a command whose `as_toml` is in a file."""
-    return shlex.join(["quorum", *command, FLAG, str(file), *_files_to_run(values, flags=True)])
+    return shlex.join(["quorum", *command, FLAG, str(file), *_code_to_run(values, flags=True)])
 
 
-def _files_to_run(values: Any, *, flags: bool = False) -> list[str]:
-    """The user's own Python files that a command names, with their flags before them or alone."""
+def _code_to_run(values: Any, *, flags: bool = False) -> list[str]:
+    """What a command names as `file.py:NAME` or `module:NAME`, with its flag before it or alone."""
     found = []
     for flag in flags_of(type(values)):
         value = getattr(values, flag.field, None)

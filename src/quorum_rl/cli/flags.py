@@ -211,7 +211,7 @@ def check_diagnostics(what: str, accepted: bool) -> None:
 class GymnasiumFlags:
     """A Gymnasium environment in the place of a world."""
 
-    gymnasium: str | None = None
+    gymnasium: Annotated[str | None, RUNS_CODE] = None
     """Act in this Gymnasium environment instead of the world, such as LunarLander-v3."""
     gymnasium_param: dict[str, float] = field(default_factory=dict)
     """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""

@@ -49,7 +49,7 @@ class Described:
 
 
 FILE_ONLY: Final = "set in a configuration file only"
-RUNS_CODE: Final = "may name a Python file to run, so the command line itself must name it"
+RUNS_CODE: Final = "may name Python code to run, so the command line itself must name it"
 
 
 class Flag(NamedTuple):
