@@ -248,6 +248,22 @@ def test_a_dry_run_knows_what_is_left_in_the_ledger(
     assert "over the ledger's budget of 5" in said
 
 
+def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
+    log: Path, experts_file: Path, tmp_path: Path, refused: Refused
+) -> None:
+    """As the fit says it, word for word."""
+    ledger = tmp_path / "ledger"
+    main(["ledger", "create", str(ledger), "--epsilon", "60", "--delta", "1e-2"])
+    again = ["--ledger", str(ledger), "--folder", str(tmp_path / "run")]
+    local = ["fit", str(log), *BUDGET, *SMALL, "--method", "local", *again]
+    releasing = ["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, *again]
+    main([*local[:-1], str(tmp_path / "first")])
+    main([*local, "--dry-run"])  # a log may be trained on twice
+    said = refused(*releasing, "--dry-run")
+    assert "a training has read all trajectories" in said
+    assert refused(*releasing).endswith(said)
+
+
 OWN = """
 from __future__ import annotations
 from dataclasses import dataclass

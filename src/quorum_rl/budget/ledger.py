@@ -128,14 +128,23 @@ class Ledger:
         """
         facts = dict(facts or {})
         record = self._writable_record()
-        if isinstance(event, ReleaseEvent):
-            _check_pool(record, facts.get("pool"))
-        elif record.kind == "production":
-            _check_log(record, facts.get("whole_log"))
+        self.check_fresh(event, facts)
         if record.kind == "production":
             _check_affordable(record, [event])
         charge: dict[str, Json] = {"event": event_to_json(event), "run": run, "facts": facts}
         self._append("charge", charge, record.head)
+
+    def check_fresh(self, event: Event, facts: Mapping[str, Json]) -> None:
+        """Refuses an event whose data earlier charges have used up; nothing is charged.
+
+        Raises:
+            QuorumError: as `charge`, which takes the same `facts`.
+        """
+        record = self.record
+        if isinstance(event, ReleaseEvent):
+            _check_pool(record, facts.get("pool"))
+        elif record.kind == "production":
+            _check_log(record, facts.get("whole_log"))
 
     def check_affordable(self, events: Sequence[Event]) -> None:
         """Refuses events that together exceed the budget; nothing is charged.

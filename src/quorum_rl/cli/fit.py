@@ -161,8 +161,8 @@ class Fit(ExpertFlags, _Training):
 
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
-        plan = self._planned()
-        refused = self._refusal(plan)
+        plan, log = self._planned()
+        refused = self._refusal(plan, log)
         if not self.json:
             console().print(plan.describe())
             if refused is None:
@@ -185,14 +185,14 @@ class Fit(ExpertFlags, _Training):
         if refused is not None:
             raise QuorumError(refused)
 
-    def _planned(self) -> "FitPlan":
+    def _planned(self) -> "tuple[FitPlan, Demonstrations]":
         from quorum_rl.logs import open_demonstrations
         from quorum_rl.pipeline import check_noisy, chosen_learner, plan_fit
 
         check_noisy([self.settings], self.diagnostics_not_private)
         log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
         cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        return plan_fit(
+        plan = plan_fit(
             log.declared,
             chosen_learner(log.declared, self.settings, cost, self.chosen_learner(), asked),
             epsilon=self.epsilon,
@@ -200,8 +200,9 @@ class Fit(ExpertFlags, _Training):
             settings=self.settings,
             can_query=self.experts is not None,
         )
+        return plan, log
 
-    def _refusal(self, plan: "FitPlan") -> str | None:
+    def _refusal(self, plan: "FitPlan", log: "Demonstrations") -> str | None:
         """Why the fit would be refused, as far as plan, folder and ledger tell, or nothing."""
         if plan.mostly_noise is not None and not self.settings.allow_noise:
             return (
@@ -213,13 +214,13 @@ class Fit(ExpertFlags, _Training):
         if (self.folder / "config.json").exists():  # the same run may have begun, and paid
             return None
         try:
-            self._check_charges(plan)
+            self._check_charges(plan, log)
         except QuorumError as error:
             return str(error)
         return None
 
-    def _check_charges(self, plan: "FitPlan") -> None:
-        """Fail if the budget or the accepted assumptions do not suffice.
+    def _check_charges(self, plan: "FitPlan", log: "Demonstrations") -> None:
+        """Fail if budget, data or the accepted assumptions do not suffice.
 
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
@@ -230,6 +231,9 @@ class Fit(ExpertFlags, _Training):
         if self.ledger is not None:
             with Ledger.open(self.ledger) as opened:
                 opened.check_affordable(plan.events)
+                for event in plan.events:
+                    reads = "pool" if plan.release is not None else "whole_log"
+                    opened.check_fresh(event, {reads: log.declared.identity})
                 kind = opened.record.kind
         for event in plan.events:
             releasing = plan.release is not None and event == plan.release.event
