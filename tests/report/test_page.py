@@ -13,7 +13,7 @@ from quorum_rl.budget import Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
 from quorum_rl.errors import QuorumError
 from quorum_rl.report import write_report
-from quorum_rl.report.facts import Agreement
+from quorum_rl.report.facts import Agreement, Spending
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import percent_text, render
 from quorum_rl.report.publishing import covered_report
@@ -108,6 +108,20 @@ def test_the_page_says_what_it_must(page: str) -> None:
         "What is not protected",
     ):
         assert words in text, words
+
+
+def test_two_stages_that_cost_less_added_up_are_explained_otherwise(written_run: Path) -> None:
+    """Each alone has all of δ, so what they add up to is for two of it."""
+    report = gather(written_run)
+    assert isinstance(report.spending, Spending)
+    usual, more = "hardly ever give away their most at once", "the sum holds at 2δ only"
+    page = render(report)
+    assert usual in page
+    assert more not in page
+    dearer = replace(report.spending, together=report.spending.added_up + 1)
+    page = render(replace(report, spending=dearer))
+    assert usual not in page
+    assert more in page
 
 
 def test_what_files_say_is_never_markup(page: str, tmp_path: Path) -> None:
