@@ -185,3 +185,11 @@ def test_the_site_sets_formulas_and_leaves_code_and_addresses_alone(
 def test_the_site_parts_a_list_from_its_sentence_but_not_its_items(site: ModuleType) -> None:
     assert site.mended("So:\n- a\n  b\n- c\n") == "So:\n\n- a\n  b\n- c\n"
     assert site.mended("```\nSo:\n- p_min\n```\n") == "```\nSo:\n- p_min\n```\n"
+
+
+def test_the_python_of_the_readme_writes_where_its_commands_have_not() -> None:
+    """Read from the top, it comes after them, and a finished run's folder is refused."""
+    text = (ROOT / "README.md").read_text()
+    (folder,) = re.findall(r'folder="(.+?)"', text)
+    commands = [words for block in blocks(text) for words in shown_commands(block)]
+    assert not any(folder in words for words in commands)
