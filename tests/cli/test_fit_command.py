@@ -312,6 +312,29 @@ def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
     assert repeated(["fit"], command, again / "config.toml").endswith(" ".join(named))
 
 
+def test_a_run_goes_on_with_the_code_of_an_own_learner_that_it_began_with(
+    own: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    """The noise is drawn by the step's number: with other code it would meet other sums."""
+    from quorum_rl.training import loop
+
+    def stopped(_: Any) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    folder = tmp_path / "run"
+    words = ["fit", str(log), *BUDGET, *SMALL, "--folder", str(folder), "--learner", f"{own}:Mine"]
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "_finite", stopped)
+        with pytest.raises(SystemExit, match="130"):
+            main(words)
+    Path(own).write_text(OWN.replace("return self.strength", "return 2 * self.strength"))
+    assert "was begun with learner_code" in refused(*words)
+    Path(own).write_text(OWN)
+    main(words)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
 def test_train_and_sweep_take_an_own_learner_too(own: str, log: Path, tmp_path: Path) -> None:
     small = ("--private-steps", "3", "--transitions-per-expert", "1", "--minimum-experts", "136")
     words = (str(log), *BUDGET, *small, "--hidden", "--learner", f"{own}:Mine")

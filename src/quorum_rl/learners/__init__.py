@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         of_action as of_action,
     )
     from quorum_rl.learners.registry import (
+        code_of as code_of,
         get_learner as get_learner,
         hyper_parameters as hyper_parameters,
         learner_from_json as learner_from_json,
@@ -43,8 +44,8 @@ else:
             "learner": "Decision DenseLearner Learner Networks Outputs apply_network outputs_of",
             "losses": "bootstrapped_return huber negative_log_likelihood of_action",
             "registry": (
-                "get_learner hyper_parameters learner_from_json learner_in_file learner_names "
-                "learner_to_json"
+                "code_of get_learner hyper_parameters learner_from_json learner_in_file "
+                "learner_names learner_to_json"
             ),
         },
     )

@@ -119,6 +119,7 @@ class DenseLearner(ABC):
 
     name: ClassVar[str]
     target_names: ClassVar[tuple[str, ...]] = ()  # networks that have a slow copy
+    code_digest: ClassVar[str | None] = None  # the SHA-256 of the user's own file that it is from
 
     def __post_init__(self) -> None:
         require("hidden_sizes", self.hidden_sizes, SIZES)

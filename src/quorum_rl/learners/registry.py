@@ -1,8 +1,10 @@
 """The learners by name."""
 
+import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from quorum_rl.errors import QuorumError, unknown_name
@@ -21,6 +23,15 @@ def learner_to_json(learner: Any) -> dict[str, Any]:
     name = getattr(learner, "name", type(learner).__name__)
     known = fields(learner) if is_dataclass(learner) else ()
     return {"name": name, **{field.name: getattr(learner, field.name) for field in known}}
+
+
+def code_of(learner: Any) -> dict[str, str]:
+    """Of a learner from the user's own file, which code that is; nothing of another.
+
+    A run that went on with other code would add its noise to other sums.
+    """
+    code = getattr(learner, "code_digest", None)
+    return {} if code is None else {"learner_code": code}
 
 
 def learner_from_json(facts: Mapping[str, Any]) -> DenseLearner:
@@ -73,12 +84,14 @@ def learner_in_file(name: str) -> type[DenseLearner] | DenseLearner:
     """
     found = attribute_in_file("learner", name)
     kind = found if isinstance(found, type) else type(found)
+    path, _, attribute = name.rpartition(":")
     if not issubclass(kind, DenseLearner) or inspect.isabstract(kind) or not is_dataclass(kind):
-        path, _, attribute = name.rpartition(":")
         raise QuorumError(
             f"learner {name!r}: {path!r} has no learner called {attribute!r}: give a dataclass "
             "that derives from quorum_rl.learners.DenseLearner, or an instance of one."
         )
+    if kind not in LEARNERS.values():
+        kind.code_digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return found  # type: ignore[no-any-return]
 
 

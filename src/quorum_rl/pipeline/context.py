@@ -12,7 +12,7 @@ from quorum_rl.budget import Entropy, Ledger
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
-from quorum_rl.learners import DenseLearner, Learner, learner_to_json
+from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
@@ -140,6 +140,7 @@ def configuration(
         "delta": plan.delta,
         "settings": plan.settings.to_json(),
         "learner": learner_to_json(plan.learner),
+        **code_of(plan.learner),
         "declared": asdict(demonstrations.declared),
         "events": [event_to_json(event) for event in plan.events],
         "reproducible": seed is not None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.learners import learner_to_json
+from quorum_rl.learners import code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.sweep.judge import Judge, Select, check_judge, named
 from quorum_rl.sweep.space import Search
@@ -65,11 +65,13 @@ class SweepOptions:
     def configuration(self) -> dict[str, Any]:
         """All that decides what a sweep does, as public facts."""
         names = ("world", "episodes", "seeds", "first_seed", "together", "select", "mean_trials")
+        usual = self.common.usual_learner(self.log.declared)
         return {
             "search": asdict(self.search),
             "common": asdict(self.common),
             # A world's units may be others in another version, and trials must not mix them.
-            "learner": learner_to_json(self.common.usual_learner(self.log.declared)),
+            "learner": learner_to_json(usual),
+            **code_of(usual),
             "declared": asdict(self.log.declared),
             **{name: getattr(self, name) for name in names},
             "judge": named(self.judge),
