@@ -226,6 +226,7 @@ def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
         (("--method", "non-private"), "--diagnostics-not-private"),
         (("--accept",), "one-expert-each"),
         (("--accept", "no-such-thing"), "no-such-thing"),
+        (("--seed", "-1"), "seed"),
     ],
 )
 def test_a_dry_run_is_refused_as_the_fit_would_be(
@@ -236,6 +237,13 @@ def test_a_dry_run_is_refused_as_the_fit_would_be(
                    str(tmp_path / "run"), "--dry-run")  # fmt: skip
     assert says in said
     assert everything_in(tmp_path) == before
+
+
+def test_a_dry_run_knows_a_folder_that_is_none(log: Path, refused: Refused) -> None:
+    words = ("fit", str(log), *BUDGET, *SMALL, "--method", "local", "--folder", str(log))
+    said = refused(*words, "--dry-run")
+    assert "is a file: choose another folder" in said
+    assert refused(*words) == said
 
 
 def test_a_dry_run_knows_what_is_left_in_the_ledger(

@@ -161,6 +161,7 @@ class Fit(ExpertFlags, _Training):
 
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
+        check_seed(self.seed)
         plan, log = self._planned()
         refused = self._refusal(plan, log)
         if not self.json:
@@ -209,6 +210,8 @@ class Fit(ExpertFlags, _Training):
                 f"{plan.mostly_noise}, and the fit would be refused: give a larger epsilon, more "
                 "experts or smaller networks, or say --allow-noise."
             )
+        if self.folder.is_file():
+            return f"{str(self.folder)!r} is a file: choose another folder."
         if (self.folder / "policy.safetensors").exists():
             return f"{str(self.folder)!r} holds a finished run: choose another folder."
         if (self.folder / "config.json").exists():  # the same run may have begun, and paid
