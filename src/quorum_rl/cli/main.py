@@ -4,7 +4,6 @@ Only light modules are imported here: a command's own module when it is named, J
 """
 
 import importlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from quorum_rl import __version__
 from quorum_rl.cli.configuration import check_no_code, read_table, values_of, without_config
-from quorum_rl.cli.output import RefutedError
+from quorum_rl.cli.output import RefutedError, drop_output
 from quorum_rl.cli.parser import parse
 from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 
@@ -98,7 +97,7 @@ def answering(called: str) -> Iterator[None]:
     except (KeyboardInterrupt, Interrupted) as interrupt:
         stop(str(interrupt) or "interrupted.", 130)
     except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
     except OSError as error:
         where = "" if error.filename is None else f"{str(error.filename)!r}: "
         stop(f"{where}{error.strerror or error}.", 2)

@@ -3,14 +3,15 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quorum_rl.errors import QuorumError, Rule, require, require_packages
+from quorum_rl.errors import Interrupted, QuorumError, Rule, require, require_packages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +59,8 @@ def timed_bar(shown: "Console", what: str) -> Iterator[Update]:
     """A progress bar with the time that is left, told what is done, of how much, and a remark.
 
     It appears when it is told first, so that what is refused before has its sentence alone. In a
-    file or a pipe, where nothing moves, there is a line once a minute.
+    file or a pipe, where nothing moves, there is a line once a minute. Work that may be paid for
+    goes on where nobody reads that any more.
     """
     from rich.progress import (
         BarColumn,
@@ -82,25 +84,31 @@ def timed_bar(shown: "Console", what: str) -> Iterator[Update]:
 
     def update(done: int, total: int, remark: str = "") -> None:
         nonlocal said
-        if not bar.live.is_started:
-            bar.start()
-        bar.update(task, completed=done, total=total, remark=remark)
-        now = time.monotonic()
-        if not shown.is_terminal and done < total and now - said >= SECONDS_BETWEEN_LINES:
-            said = now
-            beside = f"; {remark}" if remark else ""
-            shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s{beside}")
+        with suppress(BrokenPipeError):
+            if not bar.live.is_started:
+                bar.start()
+            bar.update(task, completed=done, total=total, remark=remark)
+            now = time.monotonic()
+            if not shown.is_terminal and done < total and now - said >= SECONDS_BETWEEN_LINES:
+                said = now
+                beside = f"; {remark}" if remark else ""
+                shown.print(f"{what}: {done:,} of {total:,} after {now - begun:.0f} s{beside}")
 
     try:
         yield update
     finally:
-        if bar.live.is_started:
-            bar.stop()
+        with suppress(BrokenPipeError):
+            if bar.live.is_started:
+                bar.stop()
 
 
 @contextmanager
 def stoppable(shown: "Console") -> Iterator[list[bool]]:
-    """Ctrl-C sets the flag; a second one ends the process at once."""
+    """Ctrl-C sets the flag; a second one ends the process at once.
+
+    Raises:
+        Interrupted: if the work ends because whoever read its output left: it is not done.
+    """
     asked = [False]
 
     def on_interrupt(number: int, frame: Any) -> None:
@@ -109,13 +117,22 @@ def stoppable(shown: "Console") -> Iterator[list[bool]]:
             shown.print("stopped at once; what was under way is lost")
             os._exit(130)
         asked[0] = True
-        shown.print("stopping after what is under way (Ctrl-C again to stop at once)")
+        with suppress(BrokenPipeError):
+            shown.print("stopping after what is under way (Ctrl-C again to stop at once)")
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield asked
+    except BrokenPipeError:
+        drop_output()
+        raise Interrupted("stopped before its end, for nobody reads the output any more.") from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def drop_output() -> None:
+    """What is still to be written to the standard output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bar(share: float) -> str:
