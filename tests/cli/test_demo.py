@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quorum_rl.budget import read_ledger
-from quorum_rl.cli import demo, training
+from quorum_rl.cli import demo, expert_training
 from quorum_rl.cli.demo import EXPERTS
 from quorum_rl.cli.experts import Train
 from quorum_rl.cli.main import main
@@ -31,7 +31,7 @@ def save_alike(command: Train) -> None:
 
 @pytest.fixture(name="quick")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "train", save_alike)
+    monkeypatch.setattr(expert_training, "train", save_alike)
     monkeypatch.setattr(demo, "LOCAL", FEW)
     monkeypatch.setattr(demo, "STEPS", 3)
     monkeypatch.setattr(demo, "EPISODES", 2)
