@@ -227,3 +227,16 @@ def test_without_onnxruntime_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(QuorumError, match=r"pip install 'quorum-rl\[onnx\]'"):
         experts_in(folder)
+
+
+def test_a_model_that_fails_in_a_query_has_no_answer_in_a_release(tmp_path: Path) -> None:
+    """Nor does it keep others from answering."""
+    for number in range(3):
+        save(tmp_path / f"{number}.onnx", layers_of(number, (4, 5, 3)))
+    experts = experts_in(tmp_path, open_at_once=0)
+    actions = np.zeros(len(OBSERVATIONS), np.int64)
+    before = experts.taken_probabilities(slice(None), OBSERVATIONS, actions)
+    (tmp_path / "1.onnx").write_bytes(b"no model any more")
+    found = experts.taken_probabilities(slice(None), OBSERVATIONS, actions)
+    np.testing.assert_array_equal(found[[0, 2]], before[[0, 2]])
+    assert np.isnan(found[1]).all()

@@ -102,6 +102,17 @@ def test_an_expert_with_a_broken_weight_is_named(population: Population, states:
     with pytest.raises(QuorumError, match=r"expert 35 .*nan"):
         broken.probabilities(states)
     broken.probabilities_of(slice(0, 35), states)
+    actions = np.arange(len(states)) % 3
+    for rule in (None, "greedy", "uniform mixture"):
+        found, wanted = (
+            (each if rule is None else smoothed_by(rule, each, 0.02)).taken_probabilities(
+                slice(None), states, actions
+            )
+            for each in (broken, population)
+        )
+        others = np.arange(len(population)) != 35
+        assert np.isnan(found[35]).all()
+        np.testing.assert_array_equal(found[others], wanted[others])
 
 
 def test_a_query_does_not_depend_on_whether_a_promised_floor_is_kept(

@@ -96,11 +96,26 @@ def checked_probabilities(
     return made
 
 
+def distributions_or_nan(answers: npt.ArrayLike, p_min: float) -> Probabilities:
+    """The same answers, with NaN for those that are no distribution or go below the floor.
+
+    For a release, which counts such an answer as 0: whether it runs must not depend on what an
+    expert answers.
+
+    Shapes: `(..., action_count)`, in and out.
+    """
+    made: Probabilities = np.array(answers, dtype=np.float64)
+    with np.errstate(all="ignore"):  # NaN and infinity fail these comparisons
+        valid = np.abs(made.sum(axis=-1) - 1) <= SUM_TOLERANCE
+        valid &= (made >= p_min * (1 - FLOOR_TOLERANCE)).all(axis=-1)
+    made[~valid] = np.nan
+    return made
+
+
 def check_floor(probabilities: Probabilities, experts: Sequence[int], p_min: float) -> None:
     """Fail if a probability is below the declared floor, by more than single precision explains.
 
-    For the owner, while experts act. A release never asks this: whether it runs must not depend on
-    what an expert does.
+    For the owner, while experts act; for a release see `distributions_or_nan`.
 
     Shapes: `probabilities` is `(len(experts), rows, actions)`.
 

@@ -19,9 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError, at_least, require
-from quorum_rl.experts.checks import Probabilities, checked_floor, checked_observations
+from quorum_rl.experts.checks import (
+    Probabilities,
+    checked_floor,
+    checked_observations,
+    distributions_or_nan,
+)
 
 EXPERTS_PER_CHUNK: Final = 256
+NO_ACTION: Final = -1  # the likeliest of an answer that is none
 
 OwnPolicies: TypeAlias = Callable[[npt.NDArray[np.float32]], Probabilities]
 """What some experts do, each in states of its own.
@@ -83,7 +89,8 @@ class ExpertSet(Protocol):
     ) -> npt.NDArray[np.float64]:
         """How likely some of the experts are to take the one action given for each state.
 
-        The very numbers of `probabilities_of`, often much faster to get.
+        The very numbers of `probabilities_of`, often much faster to get. NaN where an expert gives
+        no valid answer: this is what a release asks, and nobody's answer may stop it.
 
         Shapes: `(rows, observation_size)` and `(rows,)` to `(experts in the slice, rows)`.
         """
@@ -142,20 +149,45 @@ class UnloggedExperts(_Queries, ABC):
     def taken_probabilities(
         self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
     ) -> npt.NDArray[np.float64]:
-        found = self.probabilities_of(experts, observations)
+        found = self._answers_or_nan(experts, observations)
         made: npt.NDArray[np.float64] = found[:, np.arange(found.shape[1]), np.asarray(actions)]
         return made
+
+    def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        """As `probabilities_of`, with NaN where an answer is no distribution or goes below p_min.
+
+        Where a query fails, its halves are asked, down to one expert in one state: an answer must
+        not depend on what else is asked, so everybody else answers as before.
+        """
+        states = checked_observations(observations, self.observation_size)
+        numbers = range(len(self))[experts]
+        shape = len(numbers), len(states), self.action_count
+        try:
+            found = np.asarray(self.probabilities_of(experts, states), np.float64)
+            if found.shape == shape:
+                return distributions_or_nan(found, self.p_min)
+        except (Exception, SystemExit):  # somebody else's code, which may do anything
+            pass
+        if len(numbers) > 1:
+            middle = len(numbers) // 2
+            parts = [_as_slice(part) for part in (numbers[:middle], numbers[middle:])]
+            return np.concatenate([self._answers_or_nan(part, states) for part in parts])
+        if len(states) > 1:
+            rows = np.array_split(states, 2)
+            return np.concatenate([self._answers_or_nan(experts, part) for part in rows], axis=1)
+        return np.full(shape, np.nan)
 
     def greedy_actions(
         self, experts: slice, observations: npt.ArrayLike
     ) -> npt.NDArray[np.integer[Any]]:
         """The likeliest action of some of the experts in each state; of equals, the first.
 
+        NO_ACTION where an expert gives no valid answer.
+
         Shapes: `(rows, observation_size)` to `(experts in the slice, rows)`.
         """
-        found = self.probabilities_of(experts, observations)
-        made: npt.NDArray[np.integer[Any]] = found.argmax(axis=-1)
-        return made
+        found = self._answers_or_nan(experts, observations)
+        return np.where(np.isnan(found[..., 0]), NO_ACTION, found.argmax(axis=-1))
 
     def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
         """What each expert does in states of its own: the very numbers that a query returns.
@@ -191,6 +223,10 @@ class UnloggedExperts(_Queries, ABC):
         from quorum_rl.experts.smoothing import smoothed_by  # it builds on this class
 
         return smoothed_by("uniform mixture", self, p_min)
+
+
+def _as_slice(numbers: range) -> slice:
+    return slice(numbers.start, numbers.stop if numbers.stop >= 0 else None, numbers.step)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,7 +85,7 @@ class CallableExperts(_AskedInTurn):
         step = 1 if self.row_by_row else max(len(states), 1)
         answers = np.empty((len(states), self.action_count))
         for row in range(0, len(states), step):
-            asked = states[row : row + step]
+            asked = states[row : row + step].copy()  # or it could change what others see
             answer = np.asarray(self.policies[expert](asked), dtype=np.float64)
             if answer.shape != (len(asked), self.action_count):
                 raise QuorumError(

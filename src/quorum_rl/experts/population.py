@@ -16,8 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.distributed import over_experts, padded, placed
-from quorum_rl.experts.checks import Probabilities, checked_observations, checked_probabilities
-from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts
+from quorum_rl.experts.checks import (
+    Probabilities,
+    checked_observations,
+    checked_probabilities,
+    distributions_or_nan,
+)
+from quorum_rl.experts.expert_set import NO_ACTION, OwnPolicies, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
 
@@ -57,6 +62,14 @@ class Population(UnloggedExperts):
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states), self.action_count))
         return self._checked(self._chunk(experts).in_common(states), numbers)
+
+    def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        if not range(len(self))[experts] or not len(states):
+            return self.probabilities_of(experts, states)
+        found = distributions_or_nan(self._chunk(experts).in_common(states), self.p_min)
+        found /= found.sum(axis=-1)[..., None]
+        return found
 
     def greedy_actions(
         self, experts: slice, observations: npt.ArrayLike
@@ -122,7 +135,7 @@ class PlacedNetworks:
     def in_common(self, states: npt.NDArray[np.float32], greedy: bool = False) -> npt.NDArray[Any]:
         """What each expert does in states that are the same for all; the same numbers.
 
-        If `greedy`, each expert's likeliest action instead; of equals, the first.
+        If `greedy`, each expert's likeliest action instead: of equals the first, NO_ACTION of NaN.
 
         Shapes: `(rows, observation_size)` to `(experts, rows, action_count)`, or `(experts, rows)`.
         """
@@ -181,7 +194,10 @@ def _in_common_states(network: Network, observations: Array, *, greedy: bool) ->
             # The barrier keeps this product the one that each expert's own states would get.
             each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (size.experts, *seen.shape)))
             found = _block_probabilities(some, each)
-            return found.argmax(axis=-1).astype(jnp.int16) if greedy else found
+            if not greedy:
+                return found
+            valid = jnp.isfinite(found).all(axis=-1)
+            return jnp.where(valid, found.argmax(axis=-1), NO_ACTION).astype(jnp.int16)
 
         found: Array = jax.lax.map(of_rows, states)
         return found.swapaxes(0, 1).reshape(size.experts, rows, *found.shape[3:])

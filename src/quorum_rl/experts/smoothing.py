@@ -12,7 +12,12 @@ import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import Probabilities, checked_floor
-from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts, too_late_to_smooth
+from quorum_rl.experts.expert_set import (
+    NO_ACTION,
+    OwnPolicies,
+    UnloggedExperts,
+    too_late_to_smooth,
+)
 
 Rule = Literal["greedy", "uniform mixture"]
 ArrayT = TypeVar("ArrayT", bound=Any)  # a NumPy or a JAX array
@@ -74,7 +79,9 @@ class SmoothedExperts(UnloggedExperts):
             greedy = self.original.greedy_actions(experts, observations)
             # Comparing like with like is fast; no set of actions is as large as these types.
             as_likely = greedy == np.asarray(actions).astype(greedy.dtype)
-            return np.where(as_likely, likeliest, self.p_min)
+            made = np.where(as_likely, likeliest, self.p_min)
+            made[greedy == NO_ACTION] = np.nan
+            return made
         taken = self.original.taken_probabilities(experts, observations, actions)
         return (1 - self.action_count * self.p_min) * taken + self.p_min
 

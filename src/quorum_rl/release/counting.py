@@ -108,10 +108,13 @@ class PrefixCounts:
 def fixed_point_factors(probabilities: npt.NDArray[np.float64], event: ReleaseEvent) -> FixedPoint:
     """What each probability multiplies a normalised product by, in fixed point, rounded down.
 
-    At most 2**bits − 1, also where a probability exceeds the declared p_max.
+    At most 2**bits − 1, also where a probability exceeds the declared p_max; 0 where an expert gave
+    no valid answer, which is NaN here. Its product is then 0 from there on: one expert adds between
+    0 and 1 at every length, and never more at a greater one, whatever it answers.
     """
     most = event.p_max if event.mode == "tight" else 1.0
     unit = 2.0**event.lattice_bits
     scaled = probabilities * (unit * SHADE / most)
     np.minimum(scaled, unit - 1, out=scaled)
+    np.fmax(scaled, 0.0, out=scaled)  # of NaN and 0, 0
     return scaled.astype(np.uint64)  # towards zero

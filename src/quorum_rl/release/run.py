@@ -122,7 +122,7 @@ def release_and_keep(
 
     Raises:
         QuorumError: if what was declared does not fit the plan, or the ledger refuses. Never
-            because of what the experts did or how many there are.
+            because of what the experts did or answer: what is no valid answer counts 0.
     """
     event, declared = plan.event, demonstrations.declared
     if not is_first():
