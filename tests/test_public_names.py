@@ -132,11 +132,14 @@ def test_experts_and_logs_of_ones_own_need_the_promise_that_they_belong_together
     table: Path, tmp_path: Path
 ) -> None:
     """Experts as they are go straight into a fit; before anything is charged it asks for names."""
-    declared = Declared(2, 2, horizon=3, p_min=0.3, minimum_experts=100)
+    declared = Declared(2, 2, horizon=3, p_min=0.3, minimum_experts=100, minimum_trajectories=2)
     two = pq.read_table(table)
     many = pa.concat_tables(
-        two.set_column(0, "desk", [[f"{name}{number:03d}" for name in two["desk"].to_pylist()]])
+        two.set_column(
+            0, "desk", [[f"{name}{number:03d}" for name in two["desk"].to_pylist()]]
+        ).set_column(1, "day", [[day] * 4])
         for number in range(60)
+        for day in (1, 2)
     )
     pq.write_table(many, table)
     log = quorum_rl.Demonstrations.open(table, declared, COLUMNS)

@@ -107,7 +107,7 @@ def test_what_is_wrong_is_an_error_and_not_infeasible(study: Study, epsilon: flo
 
 
 def test_the_joint_cost_can_be_computed_from_what_is_written(study: Study) -> None:
-    both = replace(PRIVATE, method="selective", iterations=3, least_released=0, least_reached=0.0)
+    both = replace(PRIVATE, method="selective", iterations=2, least_released=0, least_reached=0.0)
     plan = study.planned(LEARNER, both, 20.0)
     assert plan.release is not None
     outcome = Outcome(
@@ -151,7 +151,7 @@ def test_where_nothing_was_released_only_private_steps_are_taken(study: Study) -
 
 
 def test_a_release_alone_out_of_which_nothing_comes_is_infeasible(study: Study) -> None:
-    plan = study.planned(LEARNER, replace(ALONE, iterations=3), 60.0)
+    plan = study.planned(LEARNER, replace(ALONE, iterations=2), 60.0)
     nothing = prefix(study, 0)
     with pytest.raises(QuorumError, match="2 of 2 seeds release nothing"):
         replace(study, _releases={repr(plan.release): [nothing] * 2}).check_releases(plan)

@@ -48,7 +48,12 @@ def both_stages(
 ) -> FitPlan:
     """The plan of `quorum fit --method selective`, for CartPole experts with a floor of 0.02."""
     declared = Declared(
-        action_count=2, observation_size=4, horizon=200, p_min=0.02, minimum_experts=experts
+        action_count=2,
+        observation_size=4,
+        horizon=200,
+        p_min=0.02,
+        minimum_experts=experts,
+        minimum_trajectories=20,
     )
     chosen = settings or selective()
     return plan_fit(declared, get_learner("cql"), epsilon=epsilon, delta=DELTA, settings=chosen)

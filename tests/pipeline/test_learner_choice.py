@@ -13,7 +13,9 @@ from quorum_rl.pipeline.learner_rule import asked_learner, learner_for
 from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
 
-LANDER = Declared(4, 8, 1000, p_min=0.02, minimum_experts=3000, world="LunarLander")
+LANDER = Declared(
+    4, 8, 1000, p_min=0.02, minimum_experts=3000, minimum_trajectories=20, world="LunarLander"
+)
 UNITS = LunarLander.units
 COST = 1.0, 1e-4
 

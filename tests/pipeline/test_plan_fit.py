@@ -15,7 +15,7 @@ from quorum_rl.privacy.calibration import noise_multiplier_for
 
 SMALL = get_learner("cql", hidden_sizes=(8,))
 LARGE = get_learner("cql", hidden_sizes=(256, 256))
-DECLARED = Declared(2, 4, 10, p_min=0.1, minimum_experts=2000)
+DECLARED = Declared(2, 4, 10, p_min=0.1, minimum_experts=2000, minimum_trajectories=20)
 EPSILON, DELTA = 4.0, 1e-5
 # A given number of iterations is planned quickly.
 FEW = FitSettings(method="selective", iterations=16).filled()
@@ -254,10 +254,8 @@ def test_experts_without_a_floor_are_released_from_with_random_stopping() -> Non
     assert plan.release.event.stop_probability == 0.05
 
 
-@pytest.mark.parametrize(("each", "reserved"), [(2, 1), (4, 3), (None, FitSettings().pool_limit)])
-def test_a_release_leaves_every_expert_a_trajectory_to_train_on(
-    each: int | None, reserved: int
-) -> None:
+@pytest.mark.parametrize(("each", "reserved"), [(2, 1), (4, 3), (20, FitSettings().pool_limit)])
+def test_a_release_leaves_every_expert_a_trajectory_to_train_on(each: int, reserved: int) -> None:
     many = replace(DECLARED, minimum_trajectories=each)
     plan = planned(FitSettings(method="selective", least_released=0), many)
     assert plan.release is not None

@@ -20,7 +20,7 @@ from quorum_rl.pipeline.learner_rule import SIZES, TARGET_RATE, chosen_learner
 from quorum_rl.pipeline.plan import USEFUL_NOISE
 from quorum_rl.privacy import TrainingEvent
 
-LANDER = Declared(4, 8, 1000, minimum_experts=285, world="LunarLander")
+LANDER = Declared(4, 8, 1000, minimum_experts=285, minimum_trajectories=20, world="LunarLander")
 DELTA = 1e-4
 LOCAL = FitSettings()
 

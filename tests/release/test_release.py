@@ -239,7 +239,7 @@ def test_networks_give_the_same_bits_whatever_the_chunks(
 def test_our_own_logs_need_only_the_promise_that_nobody_owns_two_experts(
     cartpole: Scene, plan: ReleasePlan, path: Path
 ) -> None:
-    event = replace(plan.event, horizon=9, prefix_cap=9)
+    event = replace(plan.event, horizon=9, prefix_cap=9, experts=70, iterations=3)
     with Ledger.open(path) as ledger:
         release(*cartpole, replace(plan, event=event), ledger, accepted=["one-expert-each"])
     found = certificate(read_ledger(path))

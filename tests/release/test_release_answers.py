@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from fits import crowd, fitted
+from fits import crowd, fitted, named
 from numbered_logs import scene, seeded, states
 
 from quorum_rl.experts import (
@@ -88,7 +88,7 @@ def test_an_answer_that_is_none_counts_0_from_there_on(
 @pytest.mark.parametrize("fault", ["NaN", "exception"])
 def test_one_expert_cannot_keep_a_release_from_a_run(fault: str, tmp_path: Path) -> None:
     """The attack: raise after the charge, and the next run trains without what it paid for."""
-    one = crowd()
+    one = named(crowd(), f"an expert who answers {fault}")
     policies = [sound] * 399 + [lambda some: FAULTS[fault](len(some))]
     made = fitted(one, tmp_path / "run", experts=asked(policies))
     assert made.released is not None

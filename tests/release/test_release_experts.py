@@ -8,6 +8,7 @@ import pytest
 from numbered_logs import EVERYTHING, Scene, scene, seeded, states
 
 from quorum_rl.budget import Ledger, read_ledger
+from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy.planner import ReleasePlan
 from quorum_rl.release import release_and_keep
@@ -52,13 +53,29 @@ def test_an_expert_drawn_more_often_than_its_pool_is_large_yields_nothing(
     assert first_states(released) == pool_starts(one.log, [0, 1])
 
 
-@pytest.mark.parametrize("experts", [0, 1, 2, 3])
-def test_the_real_number_of_experts_is_never_a_reason_to_refuse(
+@pytest.mark.parametrize("experts", [0, 1, 399])
+def test_fewer_experts_than_the_plan_counts_on_are_refused_at_no_cost(
     experts: int, plan: ReleasePlan, path: Path
 ) -> None:
-    released = seeded(scene([5] * experts), plan, path)
-    assert len(released) == 0
-    assert len(read_ledger(path).charges) == 1  # and costs what it was planned to cost
+    """The guarantee is one for sets of at least so many, all of which pass."""
+    with pytest.raises(QuorumError, match="fewer than 400 experts"):
+        seeded(scene([5] * experts), plan, path)
+    assert not read_ledger(path).charges
+
+
+def test_experts_with_too_few_trajectories_do_not_count_towards_the_plans(
+    plan: ReleasePlan, path: Path
+) -> None:
+    with pytest.raises(QuorumError, match="fewer than 400 experts"):
+        seeded(scene([5] * 399 + [3] * 20), plan, path)
+    seeded(scene([5] * 400 + [3] * 20), plan, path)
+
+
+@pytest.mark.parametrize("experts", [0, 1, 2, 3])
+def test_a_research_ledger_refuses_no_number_of_experts(
+    experts: int, plan: ReleasePlan, research: Path
+) -> None:
+    assert len(seeded(scene([5] * experts), plan, research)) == 0
 
 
 def test_experts_without_any_trajectory_in_the_log_are_allowed(

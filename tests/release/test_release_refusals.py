@@ -165,7 +165,7 @@ def test_a_copy_of_the_log_is_the_same_pool(
 
 def test_a_part_of_the_log_is_the_same_pool(many: Scene, plan: ReleasePlan, path: Path) -> None:
     seeded(many, plan, path)
-    part = many._replace(log=many.log.select(np.arange(1000)))
+    part = many._replace(log=many.log.select(np.arange(len(many.log) - 1)))
     assert "stage 1 runs once per pool" in refusal(part, plan, path)
 
 

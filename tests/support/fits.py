@@ -46,7 +46,15 @@ def crowd(preference: float = 0.9, identity: str = "a log", minimum: int = EXPER
     episodes = EXPERTS * TRAJECTORIES
     steps = episodes * HORIZON
     log = from_episodes(
-        Declared(2, 1, HORIZON, p_min=0.1, minimum_experts=minimum, identity=identity),
+        Declared(
+            2,
+            1,
+            HORIZON,
+            p_min=0.1,
+            minimum_experts=minimum,
+            minimum_trajectories=TRAJECTORIES,
+            identity=identity,
+        ),
         expert=np.repeat(np.arange(EXPERTS), TRAJECTORIES),
         length=np.full(episodes, HORIZON),
         observations=np.tile(np.arange(HORIZON + 1.0), episodes)[:, None],

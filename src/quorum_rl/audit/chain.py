@@ -27,6 +27,7 @@ Integers = npt.NDArray[np.int64]
 FAR: Final = 1000.0  # the canary's state in training; the others' is 0
 CANARY_REWARD: Final = 1e6
 CANARY_ACTION: Final = 1
+MANY_TRAJECTORIES: Final = 10**9  # more than any plan reserves: a log has one more than the pool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,6 +73,7 @@ class Chain:
             self.horizon,
             p_min=self.p_min or None,
             minimum_experts=self.others,
+            minimum_trajectories=MANY_TRAJECTORIES,
             world="chain",
             identity="audit",
         )

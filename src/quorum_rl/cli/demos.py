@@ -201,7 +201,8 @@ class Import(NewFile):
                 for name, given in self.columns.items()
             }
             demonstrations = read_table(Path(self.source), declared, columns_named(named))
-        save_demonstrations(demonstrations.of_at_least(self.minimum_experts), self.out)
+        settled = demonstrations.of_at_least(self.minimum_experts, self.minimum_trajectories)
+        save_demonstrations(settled, self.out)
         console().print(f"imported: {self.out}")
 
 

@@ -143,6 +143,9 @@ class Fit(ExpertFlags, _Training):
         else:
             super().run()
 
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "minimum_trajectories": self.minimum_trajectories}
+
     def _fitted(self, options: dict[str, Any]) -> "Fitted":
         from quorum_rl.pipeline import fit
 
@@ -191,7 +194,9 @@ class Fit(ExpertFlags, _Training):
         from quorum_rl.pipeline import check_noisy, chosen_learner, plan_fit
 
         check_noisy([self.settings], self.diagnostics_not_private)
-        log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
+        log = open_demonstrations(self.demonstrations).of_at_least(
+            self.minimum_experts, self.minimum_trajectories
+        )
         cost, asked = (self.epsilon, self.delta), self.learner_settings()
         plan = plan_fit(
             log.declared,
@@ -201,6 +206,8 @@ class Fit(ExpertFlags, _Training):
             settings=self.settings,
             can_query=self.experts is not None,
         )
+        if plan.events:
+            log.check_usable(log.declared.minimum_experts, plan.trajectories_needed)
         return plan, log
 
     def _refusal(self, plan: "FitPlan", log: "Demonstrations") -> str | None:

@@ -130,6 +130,9 @@ class ExpertFlags:
     noise."""
     experts_output: Output = "probabilities"
     """What ONNX experts answer."""
+    minimum_trajectories: int | None = None
+    """How many trajectories every expert has at least, where the demonstrations do not declare it:
+    a release reserves fewer than that."""
 
     def experts_of(self, log: "Demonstrations") -> "LoggedExperts | None":
         """The experts as they acted in the demonstrations."""

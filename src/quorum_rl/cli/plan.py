@@ -47,6 +47,8 @@ class Plan:
     (of 25 iterations, unless given)."""
     agreement: float = 0.9
     """Of the experts who agree up to a step, the share that is expected to agree at the next."""
+    minimum_trajectories: int | None = None
+    """How many trajectories every expert has at least, if you declare it: fewer are reserved."""
     pool_limit: int = 8
     """The most trajectories per expert that a chosen number of iterations may need."""
     out: Path | None = None
@@ -79,6 +81,7 @@ class Plan:
             objective=self.objective,
             agreement=self.agreement,
             pool_limit=self.pool_limit,
+            minimum_trajectories=self.minimum_trajectories,
         )
         if self.out is not None:
             write_json(self.out, plan.to_json())

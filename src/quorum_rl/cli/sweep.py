@@ -103,7 +103,9 @@ class Sweep(ExpertFlags, TrainingFlags):
 
         judge, judge_facts = self._judge()
         search = Search(self.grid, self.random, self.trials, self.search_seed)
-        log = open_demonstrations(self.demonstrations).of_at_least(self.minimum_experts)
+        log = open_demonstrations(self.demonstrations).of_at_least(
+            self.minimum_experts, self.minimum_trajectories
+        )
         experts = self.experts_of(log)
         common = Common(
             epsilon=self.epsilon,

@@ -205,28 +205,54 @@ class Demonstrations:
         """A view of some episodes, given as ascending numbers or a mask; no data is copied."""
         return replace(self, episodes=self.episodes.chosen(episodes))
 
-    def of_at_least(self, minimum_experts: int | None) -> "Demonstrations":
-        """The same, declared to be of so many experts at least; as before if that is None.
+    def of_at_least(
+        self, minimum_experts: int | None, minimum_trajectories: int | None = None
+    ) -> "Demonstrations":
+        """The same, declared to be of so many experts at least, with so many trajectories each.
+
+        What is None stays as it was declared before.
 
         Raises:
-            QuorumError: if fewer were declared before, or there are fewer. The guarantee is one for
-                sets of at least so many, all of which pass, so a refusal tells nothing of those.
+            QuorumError: if less was declared before, or as `check_usable`.
         """
-        before = self.declared.minimum_experts
-        if minimum_experts is not None and before is not None and minimum_experts > before:
-            raise QuorumError(
-                f"minimum_experts is {minimum_experts}, but the demonstrations declare only "
-                f"{before}: give at most so many."
-            )
-        least = before if minimum_experts is None else minimum_experts
-        if least is not None and self.expert_count < least:
+        given = {"minimum_experts": minimum_experts, "minimum_trajectories": minimum_trajectories}
+        said: dict[str, Any] = {
+            name: number for name, number in given.items() if number is not None
+        }
+        for name, number in said.items():
+            before = getattr(self.declared, name)
+            if before is not None and number > before:
+                raise QuorumError(
+                    f"{name} is {number}, but the demonstrations declare only {before}: give at "
+                    "most so many."
+                )
+        made = replace(self, declared=replace(self.declared, **said)) if said else self
+        made.check_usable(made.declared.minimum_experts)
+        return made
+
+    def check_usable(self, least: int | None, trajectories: int = 1) -> None:
+        """Refuse if fewer than `least` experts have so many trajectories; others are left out.
+
+        Guarantee: `least` is declared, and the guarantee is one for sets with at least so many
+        experts who are not left out. All of those pass, so a refusal tells nothing about them.
+
+        Raises:
+            QuorumError: before anything is charged, so it costs nothing.
+        """
+        usable = int((np.diff(self.expert_episode_offsets) >= trajectories).sum())
+        if least is None or usable >= least:
+            return
+        if trajectories == 1:
             raise QuorumError(
                 f"the demonstrations are of fewer experts than the {least} that are declared, so "
                 "nothing would be guaranteed: declare fewer."
             )
-        if minimum_experts is None:
-            return self
-        return replace(self, declared=replace(self.declared, minimum_experts=minimum_experts))
+        raise QuorumError(
+            f"fewer than {least} experts have the {trajectories} trajectories that a release "
+            "reserves and leaves to training, and the others are left out, so nothing would be "
+            "guaranteed: declare fewer experts (minimum_experts) or fewer trajectories "
+            "(minimum_trajectories); nothing was charged."
+        )
 
     def compacted(self) -> "Demonstrations":
         """The same episodes, one after the other, in columns that hold nothing else.
@@ -282,8 +308,8 @@ def split_release_pool(
     expert's own number of episodes and on the two declared numbers, on nobody else and on no value.
 
     Raises:
-        QuorumError: if a number is negative. Never because of how many experts remain: that is
-            private.
+        QuorumError: if a number is negative. Never because of how many experts remain: see
+            `check_usable`.
     """
     require("per_expert", per_expert, at_least(0))
     require("training_minimum", training_minimum, at_least(0))

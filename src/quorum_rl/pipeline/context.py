@@ -72,6 +72,7 @@ def planned(
     epsilon: float,
     delta: float,
     minimum_experts: int | None,
+    minimum_trajectories: int | None,
     learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
@@ -80,7 +81,7 @@ def planned(
     """The plan of a fit, from what is declared, and what it is of."""
     settings = settings or FitSettings()
     check_noisy([settings], diagnostics_not_private)
-    demonstrations = demonstrations.of_at_least(minimum_experts)
+    demonstrations = demonstrations.of_at_least(minimum_experts, minimum_trajectories)
     if isinstance(experts, UnloggedExperts):
         experts = experts_who_acted(experts, demonstrations)
     declared = demonstrations.declared
@@ -92,6 +93,8 @@ def planned(
         settings=settings,
         can_query=experts is not None,
     )
+    if plan.events:
+        demonstrations.check_usable(declared.minimum_experts, plan.trajectories_needed)
     return plan, demonstrations, experts
 
 

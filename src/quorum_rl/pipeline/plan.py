@@ -66,6 +66,13 @@ class FitPlan:
         return tuple(found)
 
     @property
+    def trajectories_needed(self) -> int:
+        """How many trajectories an expert must have to take part: for the pool and for training."""
+        if self.release is None or self.release.event.mode == "paper":
+            return 1
+        return self.release.event.pool_size + 1
+
+    @property
     def mostly_noise(self) -> str | None:
         """Why the private steps would not pay, or nothing."""
         if self.private is None or self.noise <= self.most_noise:

@@ -235,9 +235,13 @@ def _release_at(task: _Task, own: Cost) -> ReleasePlan:
     settings, declared = task.settings, task.declared
     assert declared.minimum_experts is not None  # checked before
     floor = declared.p_min or None
-    pool_limit = settings.pool_limit
-    if declared.minimum_trajectories is not None:  # one of every expert is left for training
-        pool_limit = min(pool_limit, max(declared.minimum_trajectories - 1, 1))
+    reserves = settings.mode == "tight"
+    if reserves and declared.minimum_trajectories is None:
+        raise QuorumError(
+            "the demonstrations do not declare how many trajectories every expert has at least, of "
+            "which a release reserves some: declare minimum_trajectories "
+            "(--minimum-trajectories), here or when importing."
+        )
     return plan_release(
         experts=declared.minimum_experts,
         actions=declared.action_count,
@@ -250,7 +254,8 @@ def _release_at(task: _Task, own: Cost) -> ReleasePlan:
         iterations=settings.iterations,
         mode=settings.mode,
         agreement=settings.agreement,
-        pool_limit=pool_limit,
+        pool_limit=settings.pool_limit,
+        minimum_trajectories=declared.minimum_trajectories if reserves else None,
         overflow_epsilon=task.whole_epsilon,
     )
 

@@ -74,6 +74,7 @@ def fit(
     delta: float,
     budget: Budget | None = None,
     minimum_experts: int | None = None,
+    minimum_trajectories: int | None = None,
     learner: str | type[DenseLearner] | Learner = "auto",
     learner_settings: Mapping[str, Any] | None = None,
     settings: FitSettings | None = None,
@@ -96,6 +97,8 @@ def fit(
     again. If it was interrupted while releasing, what that would have released is lost.
 
     - `minimum_experts`: how many experts there are at least, where the demonstrations do not say.
+    - `minimum_trajectories`: how many trajectories each of them has at least, likewise; a release
+      reserves some, and who has fewer than that and one more is left out and does not count.
     - `learner` and `settings`: how to learn. A learner by name has `learner_settings`
       (see `learner_for`).
     - `folder`: where everything is written.
@@ -107,8 +110,8 @@ def fit(
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
-    have at least the declared number, the policy, the released prefixes and every intermediate
-    parameter together are (epsilon, delta)-indistinguishable.
+    have at least the declared number who are not left out, the policy, the released prefixes and
+    every intermediate parameter together are (epsilon, delta)-indistinguishable.
 
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
@@ -119,6 +122,7 @@ def fit(
         epsilon=epsilon,
         delta=delta,
         minimum_experts=minimum_experts,
+        minimum_trajectories=minimum_trajectories,
         learner=learner,
         learner_settings=learner_settings,
         settings=settings,
@@ -183,6 +187,7 @@ def fit_after_release(
         delta=delta,
         settings=settings,
     )
+    earlier.remaining.check_usable(declared.minimum_experts)
 
     def first_stage(run: RunContext, _: Ledger) -> tuple[Released | None, Demonstrations]:
         earlier.keep(run.folder.released)

@@ -120,6 +120,7 @@ def plan_release(
     objective: Objective = "transitions",
     agreement: float = AGREEMENT,
     pool_limit: int = POOL_LIMIT,
+    minimum_trajectories: int | None = None,
     overflow_epsilon: float | None = None,
 ) -> ReleasePlan:
     """The best release that costs at most (epsilon, delta); what is not given is chosen.
@@ -128,14 +129,18 @@ def plan_release(
     and the release stops at random instead. `objective` says what a chosen number is chosen for:
     the expected number of released transitions under `agreement` (see `expectation`), or the lowest
     threshold. Iterations are not chosen so many that more than `pool_limit` trajectories of every
-    expert must be kept for the release. Pass the ε of all stages together as `overflow_epsilon` if
-    this is one of several.
+    expert must be kept for the release; of the `minimum_trajectories` that each has by declaration,
+    one is left for training. Pass the ε of all stages together as `overflow_epsilon` if this is one
+    of several.
 
     Raises:
         QuorumError: if the numbers make no release at all. Never because nothing would come out.
         TooLittleBudgetError: if not even a useless release fits.
     """
     floor = p_min or 0.0
+    if minimum_trajectories is not None:
+        require("minimum_trajectories", minimum_trajectories, at_least(2))
+        pool_limit = min(pool_limit, minimum_trajectories - 1)
     setting = Setting(
         experts=experts,
         actions=actions,
@@ -170,6 +175,12 @@ def plan_release(
             other = _best_tight(less, most, objective, agreement, pool_limit)
             _confirm(other, less)
             event = max(event, other, key=lambda each: expected_transitions(each, agreement))
+    if minimum_trajectories is not None and event.pool_size >= minimum_trajectories:
+        raise QuorumError(
+            f"{event.iterations} iterations reserve {event.pool_size} trajectories of every expert "
+            f"and leave one to training, but minimum_trajectories is {minimum_trajectories}: plan "
+            "fewer iterations."
+        )
     return ReleasePlan(event, epsilon, delta, agreement)
 
 

@@ -117,12 +117,15 @@ def release_and_keep(
     system unless a seeded `entropy` is given, which marks the ledger.
 
     Guarantee: under those assumptions, for sets of experts that differ by one and both have at
-    least the declared number, the prefixes are (ε, δ)-indistinguishable for the ε and δ of the
-    charge; the remaining trajectories (mode `tight`) are independent of them given the experts.
+    least the declared number after that, the prefixes are (ε, δ)-indistinguishable for the ε and δ
+    of the charge; the remaining trajectories (mode `tight`) are independent of them given the
+    experts.
 
     Raises:
-        QuorumError: if what was declared does not fit the plan, or the ledger refuses. Never
-            because of what the experts did or answer: what is no valid answer counts 0.
+        QuorumError: if what was declared does not fit the plan, the ledger refuses, or it is for
+            production and fewer experts than declared are left, of whom nothing is guaranteed
+            (`Demonstrations.check_usable`). Never because of what the experts did or answer: what
+            is no valid answer counts 0.
     """
     event, declared = plan.event, demonstrations.declared
     if not is_first():
@@ -140,6 +143,9 @@ def release_and_keep(
     check_declared(event, declared, experts, held)
     check_trajectories(event, declared, training_minimum)
     check_identities(experts, demonstrations)
+    if ledger.record.kind == "production":
+        reserved = event.pool_size + training_minimum if event.mode == "tight" else 1
+        demonstrations.check_usable(event.experts, reserved)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(held)}
     facts["training_minimum"] = training_minimum
     with marked(demonstrations.source, declared.identity, ledger):

@@ -117,6 +117,9 @@ def pay(
     paid = Counter(charge.event for charge in opened.record.charges if charge.run == name)
     missing = Counter(events_of(asked, trials)) - paid
     opened.check_affordable(list(missing.elements()))
+    if missing:
+        needed = trials[0].feasible.trajectories_needed  # they share their release
+        asked.log.check_usable(asked.log.declared.minimum_experts, needed)
     if shared is not None and missing.pop(shared.event, 0):
         assert asked.experts is not None  # or no release would have been planned
         made = release(
