@@ -156,7 +156,7 @@ def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> 
     collect: Any = command_of(["demos", "collect", *file])
     assert collect.smoothing == "uniform-mixture"
     audit: Any = command_of(["audit", *file])
-    assert audit.folder == Path("runs/a")
+    assert audit.run_ == Path("runs/a")
     demo: Any = command_of(["demo", *file])
     assert demo.folder == Path("d")
     fit: Any = command_of(["fit", *file])

@@ -15,8 +15,9 @@ from quorum_rl.cli.experts import Train
 from quorum_rl.cli.main import main
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
+from quorum_rl.pipeline import FitSettings
 
-FEW = {"private_steps": 3, "local_steps": 2, "transitions_per_expert": 1}
+FEW = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=1)
 
 
 def save_alike(command: Train) -> None:
