@@ -1,11 +1,11 @@
 """What is refused, and a population too small for privacy but large enough for a release."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import Quorum
 from remembered_plans import remembered_plans
 
 from quorum_rl.cli.main import main
@@ -22,24 +22,8 @@ PLAN = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilo
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line that must be refused, and gives the sentence that says why.
-
-    Exit status 2 unless another is expected: 1 is for what was checked and is wrong.
-    """
-
-    def run(*words: str, status: int = 2) -> str:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
-        said = capsys.readouterr().err
-        assert stopped.value.code == status, said
-        assert said.startswith("quorum: ")
-        assert said.count("\n") == 1
-        assert said.endswith(".\n")
-        return said
-
-    return run
+def quorum(capsys: pytest.CaptureFixture[str]) -> Quorum:
+    return Quorum(capsys)
 
 
 @pytest.fixture(scope="session")
