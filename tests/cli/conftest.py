@@ -1,5 +1,6 @@
 """What is refused, and a population too small for privacy but large enough for a release."""
 
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -51,6 +52,12 @@ def collected(experts_file: Path) -> Path:
     main(["demos", "collect", str(experts_file), "--out", str(path), "--p-min", "0.1",
           "--trajectories", "5", "--param", "time_limit", "8"])  # fmt: skip
     return path
+
+
+@pytest.fixture
+def log(collected: Path, tmp_path: Path) -> Path:
+    """A copy of its own, because one log is released from once."""
+    return Path(shutil.copy(collected, tmp_path / "log.arrow"))
 
 
 @pytest.fixture(scope="session")

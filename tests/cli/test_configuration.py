@@ -33,12 +33,11 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 def test_a_command_takes_its_table_and_flags_outrank_it(tmp_path: Path, quorum: Quorum) -> None:
-    file = written(tmp_path, PLAN)
-    from_file = quorum.facts("plan", "--config", file, "--epsilon", "7.5")
-    assert from_file == quorum.facts("plan", "--minimum-experts", "3000", "--actions", "2",
-                                     "--horizon", "200", "--p-min", "0.02", "--epsilon", "7.5",
-                                     "--delta", "3e-4", "--iterations", "25", "--mode",
-                                     "paper")  # fmt: skip
+    words = ("--minimum-experts", "3000", "--actions", "2", "--horizon", "200", "--p-min", "0.02",
+             "--delta", "3e-4", "--iterations", "25", "--mode", "paper")  # fmt: skip
+    both = [("--config", written(tmp_path, PLAN)), words]
+    from_file, from_words = (quorum.facts("plan", *way, "--epsilon", "7.5") for way in both)
+    assert from_file == from_words
 
 
 def test_positional_words_and_tables_of_names_may_come_from_the_file_and_be_added_to(

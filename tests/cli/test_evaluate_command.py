@@ -60,7 +60,8 @@ def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
     spread = stats.t.interval(0.95, 19, facts["mean"], stats.sem(facts["returns"]))
     assert facts["interval"] == pytest.approx(spread)
     scale = CARTPOLE.facts.reference_return - CARTPOLE.facts.random_return
-    wanted = [(one - CARTPOLE.facts.random_return) / scale for one in (facts["mean"], *spread)]
+    means = (facts["mean"], *spread)
+    wanted = [(mean - CARTPOLE.facts.random_return) / scale for mean in means]
     assert [facts["score"], *facts["score_interval"]] == pytest.approx(wanted)
     assert facts["score"] > 0.1  # it balances for a while, which chance does not
     assert "1 episodes of CartPole: mean return" in quorum("evaluate", run, "--episodes", "1")
@@ -71,7 +72,7 @@ def test_a_file_is_played_in_gymnasium_and_leaves_no_file(run: Path, quorum: Quo
     facts = quorum.facts("evaluate", file, "--gymnasium", "CartPole-v1", "--episodes", "3")
     policy = Policy.load(file)
     limit = gymnasium.spec("CartPole-v1").max_episode_steps
-    assert all(0 < one <= (limit or 0) for one in facts["returns"])
+    assert all(0 < value <= (limit or 0) for value in facts["returns"])
     assert facts["mean"] > 50  # Gymnasium's own random policy has 22
     assert facts["score"] is None
     assert policy.act(np.array([0, 0, 1, 1])) == 1

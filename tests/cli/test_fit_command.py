@@ -1,7 +1,6 @@
 """`quorum fit` and `quorum train`: what they write, say and refuse, and how they go on."""
 
 import json
-import shutil
 import signal
 import tomllib
 from dataclasses import fields
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Quorum
+from commands import Quorum, everything_in, networks
 
 from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.budget import read_ledger
@@ -32,19 +31,6 @@ SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
 STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation-scale", "1", "2",
                  "0.1", "3")  # fmt: skip
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
-
-
-@pytest.fixture
-def log(collected: Path, tmp_path: Path) -> Path:
-    """A copy of its own, because one log is released from once."""
-    path = tmp_path / "log.arrow"
-    shutil.copy(collected, path)
-    return path
-
-
-def networks(folder: Path) -> list[bytes]:
-    policy = Policy.load(folder / "policy.safetensors")
-    return [part.tobytes() for one in policy.networks.values() for layer in one for part in layer]
 
 
 def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
@@ -88,15 +74,6 @@ def test_a_run_is_repeated_from_its_own_configuration(
     )
 
 
-def test_what_cannot_standardise_is_refused_before_anything_is_written(
-    log: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    words = ("--observation-centre", "0", "1", "--observation-scale", "1", "2")
-    said = quorum.refused("fit", log, *BUDGET, *SMALL, *words, "--folder", tmp_path / "run")
-    assert "observation_centre is (0.0, 1.0): give 4 numbers, or none." in said
-    assert not (tmp_path / "run" / "ledger.jsonl").exists()
-
-
 def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path, quorum: Quorum) -> None:
     quorum("fit", log, *BUDGET, *SMALL, "--folder", tmp_path / "run")
     assert "seed" not in tomllib.loads((tmp_path / "run" / "config.toml").read_text())["fit"]
@@ -134,26 +111,14 @@ def test_training_after_a_release_costs_no_more_than_what_both_may(
     log: Path, experts_file: Path, planned: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     ledger, released, folder = (tmp_path / name for name in ("ledger", "out.parquet", "run"))
-    train = ["train", str(log), "--released", str(released), "--ledger", str(ledger), *SMALL,
-             "--folder", str(folder), "--json"]  # fmt: skip
+    train = ["train", log, "--released", released, "--ledger", ledger, *SMALL, "--folder", folder]
     quorum("ledger", "create", ledger, "--epsilon", "40", "--delta", "2e-3")
     quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
            "--accept", "one-expert-each")  # fmt: skip
     said = quorum.refused(*train, "--epsilon", "1", "--delta", "2e-3")
     assert "nothing is left for training" in said
     assert len(read_ledger(ledger).charges) == 1
-    assert (
-        json.loads(
-            quorum(
-                *train,
-                "--epsilon",
-                "25",
-                "--delta",
-                "2e-3",
-            )
-        )["private_steps"]
-        == 10
-    )
+    assert quorum.facts(*train, "--epsilon", "25", "--delta", "2e-3")["private_steps"] == 10
     events = read_ledger(ledger).events
     assert [type(event) for event in events] == [ReleaseEvent, TrainingEvent]
     assert 24 < total_epsilon(events, 2e-3) <= 25
@@ -169,31 +134,26 @@ def test_a_release_that_the_ledger_does_not_hold_is_refused(
         quorum("ledger", "create", path, "--epsilon", "40", "--delta", "2e-3")
     quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
            "--accept", "one-expert-each")  # fmt: skip
-    before = ledger.read_bytes()
-    train = ("train", "--released", str(released), "--epsilon", "25", "--delta", "2e-3", *SMALL,
-             "--folder", str(tmp_path / "run"))  # fmt: skip
-    assert "another ledger" in quorum.refused(*train, log, "--ledger", other)
-    assert "--ledger" in quorum.refused(*train, log)
     again = tmp_path / "again.arrow"
     quorum("demos", "collect", experts_file, "--out", again, "--p-min", "0.1", "--trajectories",
            "5", "--param", "time_limit", "8")  # fmt: skip
-    assert "holds no release" in quorum.refused(*train, again, "--ledger", ledger)
-    said = quorum.refused(*train, log, "--ledger", ledger, "--method", "dp-sgd")
-    assert "does not learn from released data" in said
-    assert ledger.read_bytes() == before
-    assert not (tmp_path / "run").exists()
-
-
-def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    train = ("train", "--released", released, "--epsilon", "25", "--delta", "2e-3", *SMALL,
+             "--folder", tmp_path / "run")  # fmt: skip
+    for words, says in (
+        ((log, "--ledger", other), "another ledger"),
+        ((log,), "--ledger"),
+        ((again, "--ledger", ledger), "holds no release"),
+        ((log, "--ledger", ledger, "--method", "dp-sgd"), "does not learn from released data"),
+    ):
+        assert says in quorum.refused_for_free(tmp_path, *train, *words)
 
 
 def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
     log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     """The same as the fit says and does afterwards."""
-    words = ["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, "--folder",
-             str(tmp_path / "run")]  # fmt: skip
+    folder = tmp_path / "run"
+    words = ["fit", log, experts_file, *BUDGET, *SMALL, *RELEASING, "--folder", folder]
     before = everything_in(tmp_path)
     shown = quorum(*words, "--dry-run")
     facts = quorum.facts(*words, "--dry-run")
@@ -203,29 +163,49 @@ def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
     assert facts["spends"] <= 20
     assert facts["refused"] is None
     assert shown.partition("a dry run")[0] in quorum(*words)
-    events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
+    events = read_ledger(folder / "ledger.jsonl").events
     assert facts["charges"] == [event_to_json(event) for event in events]
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--epsilon", "0"), "epsilon is 0"),
+        (("--epsilon", "-3"), "epsilon is -3"),
+        (("--epsilon", "inf"), "epsilon is inf"),
         (("--epsilon", "0.01"), "mostly noise"),
+        (("--delta", "1"), "delta is 1"),
+        (("--delta", "0"), "delta is 0"),
         (("--minimum-experts", "1"), "minimum_experts is 1"),
+        (("--private-share", "0"), "private_share is 0"),
+        (("--clip-norm", "-1"), "-1"),
         (("--method", "non-private"), "--diagnostics-not-private"),
         (("--accept",), "one-expert-each"),
         (("--accept", "no-such-thing"), "no-such-thing"),
         (("--seed", "-1"), "seed"),
+        (("--observation-centre", "0", "1", "--observation-scale", "1", "2"),
+         "observation_centre is (0.0, 1.0): give 4 numbers, or none."),
+        (("--learner", "own.py:NOT"), "has no learner called 'NOT'"),
+        (("--learner", "own.py:Nobody"), "has no learner called 'Nobody'"),
+        (("--learner", "own.py:DenseLearner"), "has no learner called 'DenseLearner'"),
+        (("--learner", "own.pyx:Mine"), "there is no file"),
+        (("--ledger", "ledger"), "over the ledger's budget of 5"),
     ],
-)
-def test_a_dry_run_is_refused_as_the_fit_would_be(
-    words: tuple[str, ...], says: str, log: Path, tmp_path: Path, quorum: Quorum
+)  # fmt: skip
+def test_a_fit_that_makes_no_sense_is_refused_at_no_cost_and_so_is_its_dry_run(
+    words: tuple[str, ...],
+    says: str,
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quorum: Quorum,
 ) -> None:
-    before = everything_in(tmp_path)
-    said = quorum.refused("fit", log, *BUDGET, *SMALL, "--method", "local", *words, "--folder",
-                          tmp_path / "run", "--dry-run")  # fmt: skip
-    assert says in said
-    assert everything_in(tmp_path) == before
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    quorum("ledger", "create", "ledger", "--epsilon", "5", "--delta", "1e-3")
+    fit = ("fit", log, *BUDGET, *SMALL, "--method", "local", *words, "--folder", "run")
+    for more in ((), ("--dry-run",)):
+        assert says in quorum.refused_for_free(tmp_path, *fit, *more)
 
 
 def test_a_dry_run_knows_a_folder_that_is_none(log: Path, quorum: Quorum) -> None:
@@ -233,16 +213,6 @@ def test_a_dry_run_knows_a_folder_that_is_none(log: Path, quorum: Quorum) -> Non
     said = quorum.refused(*words, "--dry-run")
     assert "is a file: choose another folder" in said
     assert quorum.refused(*words) == said
-
-
-def test_a_dry_run_knows_what_is_left_in_the_ledger(
-    log: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    ledger = tmp_path / "ledger"
-    quorum("ledger", "create", ledger, "--epsilon", "5", "--delta", "1e-3")
-    said = quorum.refused("fit", log, *BUDGET, *SMALL, "--ledger", ledger, "--folder",
-                          tmp_path / "run", "--dry-run")  # fmt: skip
-    assert "over the ledger's budget of 5" in said
 
 
 def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
@@ -356,23 +326,6 @@ def test_an_own_learner_that_is_made_already_is_taken_as_it_is(
     quorum(*words, "--folder", tmp_path / "run")
     written = json.loads((tmp_path / "run" / "config.json").read_text())["learner"]
     assert (written["strength"], written["hidden_sizes"]) == (3.0, [3])
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (":NOT", "has no learner called 'NOT'"),
-        (":Nobody", "has no learner called 'Nobody'"),
-        (":DenseLearner", "has no learner called 'DenseLearner'"),
-        ("x:Mine", "there is no file"),
-    ],
-)
-def test_what_is_no_learner_is_refused(
-    name: str, says: str, own: str, log: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    folder = str(tmp_path / "run")
-    said = quorum.refused("fit", log, *BUDGET, *SMALL, "--learner", own + name, "--folder", folder)
-    assert says in said
 
 
 def test_every_setting_of_a_fit_is_a_flag_with_help_and_a_name_of_its_own() -> None:

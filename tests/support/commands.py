@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quorum_rl.cli.main import main
+from quorum_rl.policy import Policy
 
 
 class Quorum:
@@ -53,3 +54,10 @@ class Quorum:
 def everything_in(folder: Path) -> dict[Path, bytes]:
     """Every folder and file below a folder, with its content."""
     return {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+def networks(folder: Path) -> list[bytes]:
+    """The parameters of a run's policy, to compare."""
+    policy = Policy.load(folder / "policy.safetensors")
+    layers = (layer for network in policy.networks.values() for layer in network)
+    return [part.tobytes() for layer in layers for part in layer]

@@ -13,7 +13,6 @@ from quorum_rl.cli.flags import given
 from quorum_rl.cli.output import (
     check_new_file,
     check_picture,
-    check_seed,
     console,
     save_picture,
     show_facts,
@@ -124,7 +123,6 @@ class Audit:
 
     def _check(self) -> None:
         """Refuse before the work what would fail after it."""
-        check_seed(self.seed)
         self._check_flags()
         if self.out is not None:
             check_new_file(self.out, overwrite=self.overwrite)

@@ -10,7 +10,7 @@ from quorum_rl import budget, envs, experts, logs, pipeline, report
 from quorum_rl.cli.evaluate import Evaluate
 from quorum_rl.cli.experts import Train
 from quorum_rl.cli.fit import Fit
-from quorum_rl.cli.output import check_folder, check_seed, console, start_jax, timed_bar
+from quorum_rl.cli.output import check_folder, console, start_jax, timed_bar
 from quorum_rl.errors import MissingPackageError, QuorumError
 from quorum_rl.files import write_json
 from quorum_rl.pipeline import FitSettings
@@ -49,7 +49,6 @@ class Demo:
     renamed: ClassVar = {"out": "folder"}
 
     def run(self) -> None:
-        check_seed(self.seed)
         begun = time.monotonic()
         self._prepare_folder()
         start_jax()

@@ -9,7 +9,6 @@ from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, given, world_to_use
 from quorum_rl.cli.output import (
     check_new_file,
-    check_seed,
     console,
     save_picture,
     show_facts,
@@ -66,7 +65,6 @@ class Collect(GymnasiumFlags, NewFile):
                 "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
             )
         self.check_gymnasium()
-        check_seed(self.seed)
         # One process steps Gymnasium's environments, with workers of its own.
         is_first = start_jax(together=self.gymnasium is None)
         population = experts.load_population(self.experts)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import quorum_rl
 from quorum_rl import evaluation, release
 from quorum_rl.cli.flags import POLICY, GymnasiumFlags, given, world_to_use
-from quorum_rl.cli.output import check_new_file, check_seed, show_facts, start_jax
+from quorum_rl.cli.output import check_new_file, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
@@ -40,7 +40,6 @@ class Evaluate(GymnasiumFlags):
     """Print one JSON object."""
 
     def run(self) -> None:
-        check_seed(self.seed)
         if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
             raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
         self.check_gymnasium()

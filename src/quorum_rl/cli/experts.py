@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from quorum_rl import envs, experts, report
 from quorum_rl.cli.flags import DiagnosticFlags, NewFile, given, world_to_use
-from quorum_rl.cli.output import check_seed, save_picture, show_facts, start_jax
+from quorum_rl.cli.output import save_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 
 
@@ -54,7 +54,6 @@ class Train(NewFile):
 
     def run(self) -> None:
         self.check_new()
-        check_seed(self.seed)
         start_jax(fast=self.fast, together=True)
         from quorum_rl.cli.expert_training import train
 

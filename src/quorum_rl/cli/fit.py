@@ -9,7 +9,6 @@ from quorum_rl import budget, logs, pipeline, privacy, release
 from quorum_rl.cli.configuration import as_toml, repeated
 from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
 from quorum_rl.cli.output import (
-    check_seed,
     console,
     show_facts,
     start_jax,
@@ -33,7 +32,6 @@ class _Training(TrainingFlags, ABC):
                         "minimum-experts", "accept", "dry-run", "json", "seed")  # fmt: skip
 
     def run(self) -> None:
-        check_seed(self.seed)
         if not start_jax(together=True):
             with stoppable(console(stderr=True)):  # Ctrl-C is for the first, and ends its help
                 self._help(self._options())
@@ -130,7 +128,6 @@ class Fit(ExpertFlags, _Training):
 
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
-        check_seed(self.seed)
         plan, log = self._planned()
         refused = self._refusal(plan, log)
         facts = {

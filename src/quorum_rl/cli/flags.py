@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from quorum_rl import budget, envs, learners, logs
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.output import check_new_file, check_picture, check_seed, start_jax
+from quorum_rl.cli.output import check_new_file, check_picture, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.pipeline import FitSettings
@@ -144,7 +144,6 @@ class DiagnosticFlags:
         check_diagnostics(what, self.diagnostics_not_private)
         if self.picture is not None:
             check_picture(self.picture)
-        check_seed(self.seed)
         start_jax()
 
 

@@ -4,6 +4,7 @@ Types of fields: bool, int, float, str, Path, Literal; tuples of one type; dicti
 any of these or None; and dataclasses, whose fields are flags of the command too.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
@@ -128,19 +129,14 @@ def parse(
         if greedy is not None and not missing[0].startswith("-"):
             hint = f" before {greedy}, which takes all words that follow it"
         raise QuorumError(f"{called} needs {' and '.join(missing)}{hint}: see '{called} --help'.")
-    arguments = {
-        flag.field: values[flag.name]
-        for flag in flags
-        if flag.within is None and flag.name in values
-    }
+    groups: defaultdict[str | None, dict[str, Any]] = defaultdict(dict)
+    for flag in flags:
+        if flag.name in values:
+            groups[flag.within][flag.field] = values[flag.name]
+    arguments = groups.pop(None, {})
     for field in fields(command):  # type: ignore[arg-type]
-        inner = {
-            flag.field: values[flag.name]
-            for flag in flags
-            if flag.within == field.name and flag.name in values
-        }
-        if inner:
-            arguments[field.name] = replace(default_of(field), **inner)
+        if field.name in groups:
+            arguments[field.name] = replace(default_of(field), **groups[field.name])
     return command(**arguments)
 
 

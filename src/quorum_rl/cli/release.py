@@ -11,7 +11,6 @@ from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.flags import NewFile
 from quorum_rl.cli.output import (
     bar,
-    check_seed,
     console,
     show_facts,
     start_jax,
@@ -64,7 +63,6 @@ class Release(NewFile):
         for other in (self.demonstrations, self.experts, self.plan, self.ledger):
             if self.out.resolve() == other.resolve():
                 raise QuorumError(f"--out is {str(other)!r} itself: give another name.")
-        check_seed(self.seed)
         plan = _read_plan(self.plan)
         start_jax()
         # What is charged is finished: Ctrl-C would lose it, and only a second one does.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from quorum_rl import envs, logs, release, sweep
 from quorum_rl.cli.configuration import as_toml, repeated
 from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
-from quorum_rl.cli.output import check_seed, console, show_facts, start_jax, stoppable_bar
+from quorum_rl.cli.output import console, show_facts, start_jax, stoppable_bar
 from quorum_rl.cli.parser import FILE_ONLY, RUNS_CODE
 from quorum_rl.errors import Interrupted, QuorumError
 
@@ -70,7 +70,6 @@ class Sweep(ExpertFlags, TrainingFlags):
                         "json")  # fmt: skip
 
     def run(self) -> None:
-        check_seed(self.first_seed)
         start_jax()
         asked = self._asked()
         spread = sweep.one_by_one if self.ray is None else sweep.on_ray(self.ray)

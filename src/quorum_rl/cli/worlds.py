@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from quorum_rl import envs
-from quorum_rl.cli.output import check_picture, check_seed, console, save_picture, show_facts
+from quorum_rl.cli.output import check_picture, console, save_picture, show_facts
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ class Draw:
         world = envs.get_world(self.world)
         params = envs.with_params(world, **self.param)
         check_picture(self.out)
-        check_seed(self.seed)
         episode, state = self._episode(world, params)
         title = f"{world.name}, {self.policy} policy, return {episode.reward.sum():.4g}"
         save_picture(envs.draw_episode(world, episode, params, title, state), self.out)
