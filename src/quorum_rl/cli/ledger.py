@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from quorum_rl import budget, privacy
+from quorum_rl.cli.flags import given
 from quorum_rl.cli.output import console, refuting, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
@@ -57,10 +58,7 @@ class Show:
         if record.delta is not None:
             spent = float(budget.rounded_up(budget.spent_epsilon(record)))
         facts: dict[str, Any] = {
-            "kind": record.kind,
-            "identity": record.identity,
-            "epsilon": record.epsilon,
-            "delta": record.delta,
+            **given(record, "kind identity epsilon delta"),
             "spent_epsilon": spent,
             "torn": record.torn,
             "charges": [
