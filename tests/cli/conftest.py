@@ -1,11 +1,12 @@
 """What is refused, and a population too small for privacy but large enough for a release."""
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import Quorum
 from remembered_plans import remembered_plans
 
 from quorum_rl.cli.main import main
@@ -22,24 +23,8 @@ PLAN = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilo
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line that must be refused, and gives the sentence that says why.
-
-    Exit status 2 unless another is expected: 1 is for what was checked and is wrong.
-    """
-
-    def run(*words: str, status: int = 2) -> str:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
-        said = capsys.readouterr().err
-        assert stopped.value.code == status, said
-        assert said.startswith("quorum: ")
-        assert said.count("\n") == 1
-        assert said.endswith(".\n")
-        return said
-
-    return run
+def quorum(capsys: pytest.CaptureFixture[str]) -> Quorum:
+    return Quorum(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +52,12 @@ def collected(experts_file: Path) -> Path:
     main(["demos", "collect", str(experts_file), "--out", str(path), "--p-min", "0.1",
           "--trajectories", "5", "--param", "time_limit", "8"])  # fmt: skip
     return path
+
+
+@pytest.fixture
+def log(collected: Path, tmp_path: Path) -> Path:
+    """A copy of its own, because one log is released from once."""
+    return Path(shutil.copy(collected, tmp_path / "log.arrow"))
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,17 @@
 """`--config`: settings from a TOML file, outranked by flags, and written back into one."""
 
-import json
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from commands import Quorum
 from hypothesis import given, settings, strategies as st
 
 from quorum_rl.cli.configuration import as_toml, values_of
-from quorum_rl.cli.main import command_of, main
+from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import Positional, parse
-
-Refused = Callable[..., str]
 
 PLAN = """
 [plan]
@@ -35,16 +32,12 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_command_takes_its_table_and_flags_outrank_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, PLAN)
-    main(["plan", "--config", file, "--epsilon", "7.5", "--json"])
-    from_file = json.loads(capsys.readouterr().out)
-    main(["plan", "--minimum-experts", "3000", "--actions", "2", "--horizon", "200",
-          "--p-min", "0.02", "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "25", "--mode",
-          "paper", "--json"])  # fmt: skip
-    assert from_file == json.loads(capsys.readouterr().out)
+def test_a_command_takes_its_table_and_flags_outrank_it(tmp_path: Path, quorum: Quorum) -> None:
+    words = ("--minimum-experts", "3000", "--actions", "2", "--horizon", "200", "--p-min", "0.02",
+             "--delta", "3e-4", "--iterations", "25", "--mode", "paper")  # fmt: skip
+    both = [("--config", written(tmp_path, PLAN)), words]
+    from_file, from_words = (quorum.facts("plan", *way, "--epsilon", "7.5") for way in both)
+    assert from_file == from_words
 
 
 def test_positional_words_and_tables_of_names_may_come_from_the_file_and_be_added_to(
@@ -79,21 +72,19 @@ def test_positional_words_and_tables_of_names_may_come_from_the_file_and_be_adde
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_sentence(
-    text: str, says: str, tmp_path: Path, refused: Refused
+    text: str, says: str, tmp_path: Path, quorum: Quorum
 ) -> None:
     file = written(tmp_path, text)
-    said = refused("plan", "--config", file)
+    said = quorum.refused("plan", "--config", file)
     assert file in said
     assert says in said
 
 
-def test_a_file_that_is_not_there_or_named_twice_is_refused(
-    tmp_path: Path, refused: Refused
-) -> None:
-    assert "no.toml" in refused("plan", "--config", str(tmp_path / "no.toml"))
-    assert "cannot be read" in refused("plan", "--config", str(tmp_path))
-    assert "needs one" in refused("plan", "--config")
-    assert "names 2 files" in refused("plan", "--config", "a", "--config=b")
+def test_a_file_that_is_not_there_or_named_twice_is_refused(tmp_path: Path, quorum: Quorum) -> None:
+    assert "no.toml" in quorum.refused("plan", "--config", tmp_path / "no.toml")
+    assert "cannot be read" in quorum.refused("plan", "--config", tmp_path)
+    assert "needs one" in quorum.refused("plan", "--config")
+    assert "names 2 files" in quorum.refused("plan", "--config", "a", "--config=b")
 
 
 @dataclass(frozen=True)
@@ -156,20 +147,20 @@ def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> 
     collect: Any = command_of(["demos", "collect", *file])
     assert collect.smoothing == "uniform-mixture"
     audit: Any = command_of(["audit", *file])
-    assert audit.folder == Path("runs/a")
+    assert audit.run_ == Path("runs/a")
     demo: Any = command_of(["demo", *file])
     assert demo.folder == Path("d")
     fit: Any = command_of(["fit", *file])
     assert (fit.experts, fit.settings.falling_rates) == (Path("e"), False)
 
 
-def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, refused: Refused) -> None:
+def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, quorum: Quorum) -> None:
     own = "own.py:Iql"
     file = written(
         tmp_path,
         f'[fit]\ndemonstrations = "log"\nepsilon = 1\ndelta = 1e-4\nlearner = "{own}"\n',
     )
-    assert f"names '{own}', Python code to run" in refused("fit", "--config", file)
+    assert f"names '{own}', Python code to run" in quorum.refused("fit", "--config", file)
     for words in (["--learner", own], [f"--learner={own}"], ["--learner", "cql"]):
         command: Any = command_of(["fit", "--config", file, *words])
         assert command.learner == words[-1].removeprefix("--learner=")
@@ -179,12 +170,12 @@ def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, refused: Re
     "table", ['evaluate]\npolicy = "p"', 'demos.collect]\nexperts = "e"\nout = "o"']
 )
 def test_nor_does_it_import_a_module_for_gymnasium(
-    table: str, tmp_path: Path, refused: Refused
+    table: str, tmp_path: Path, quorum: Quorum
 ) -> None:
     env = "somebodys_module:CartPole-v1"  # which gymnasium.make would import
     path = table.split("]")[0].split(".")
     file = written(tmp_path, f'[{table}\ngymnasium = "{env}"\n')
-    assert f"names '{env}', Python code to run" in refused(*path, "--config", file)
+    assert f"names '{env}', Python code to run" in quorum.refused(*path, "--config", file)
     for words in (["--gymnasium", env], ["--gymnasium", "CartPole-v1"]):
         command: Any = command_of([*path, "--config", file, *words])
         assert command.gymnasium == words[-1]

@@ -7,16 +7,17 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from commands import Quorum
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import demo, expert_training
 from quorum_rl.cli.demo import EXPERTS
 from quorum_rl.cli.experts import Train
-from quorum_rl.cli.main import main
 from quorum_rl.experts import Population, save_population
 from quorum_rl.experts.networks import new_network
+from quorum_rl.pipeline import FitSettings
 
-FEW = {"private_steps": 3, "local_steps": 2, "transitions_per_expert": 1}
+FEW = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=1)
 
 
 def save_alike(command: Train) -> None:
@@ -40,13 +41,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_the_demo_ends_in_a_table_and_a_report_and_can_be_repeated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quorum: Quorum
 ) -> None:
     """The second time in the same folder, whose first run it replaces."""
     found: list[dict[str, Any]] = []
     for _ in range(2):
-        main(["demo", "--folder", str(tmp_path)])
-        said = capsys.readouterr().out
+        said = quorum("demo", "--folder", tmp_path)
         found.append(json.loads((tmp_path / "cartpole" / "comparison.json").read_text()))
         names = [method["name"] for method in found[-1]["methods"]]
         assert names == ["local updates", "DP-SGD", "non-private"]
@@ -60,32 +60,22 @@ def test_the_demo_ends_in_a_table_and_a_report_and_can_be_repeated(
     assert len(record.charges) == 1  # the training of one demo
 
 
-def test_a_file_where_the_folder_should_be_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_where_the_folder_should_be_is_left_alone(tmp_path: Path, quorum: Quorum) -> None:
     file = tmp_path / "demo"
     file.write_text("mine")
-    with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--folder", str(file)])
-    assert stopped.value.code == 2
-    assert "is a file: give a folder with --folder" in capsys.readouterr().err
+    said = quorum.refused("demo", "--folder", file)
+    assert "is a file: give a folder with --folder" in said
     assert file.read_text() == "mine"
 
 
-def test_a_folder_with_files_of_another_run_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_files_of_another_run_is_left_alone(tmp_path: Path, quorum: Quorum) -> None:
     """`--folder runs`, where runs/cartpole is real: only its ledger knows what was spent."""
     run = tmp_path / "cartpole"
     run.mkdir()
     for name in ("config.json", "ledger.jsonl"):
         (run / name).write_text("mine")
-    with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--folder", str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "has files that no demo made: give a new folder" in capsys.readouterr().err
-    assert {path.name: path.read_text() for path in run.iterdir()} == {
-        "config.json": "mine",
-        "ledger.jsonl": "mine",
-    }
+    said = quorum.refused("demo", "--folder", tmp_path)
+    assert "has files that no demo made: give a new folder" in said
+    found = {path.name: path.read_text() for path in run.iterdir()}
+    assert found == {"config.json": "mine", "ledger.jsonl": "mine"}
     assert list(tmp_path.iterdir()) == [run]

@@ -1,7 +1,6 @@
 """`quorum evaluate`: a policy from its file alone, in a world, in Gymnasium, or estimated."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import Quorum
 from scipy import stats
 
-from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import policy_returns, returns_of
 from quorum_rl.learners import Bc, Bcq, Learner
@@ -21,8 +20,6 @@ from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.release import save_released
 from quorum_rl.types import Released, Transition
-
-Refused = Callable[..., str]
 
 CARTPOLE = get_world("CartPole")
 BALANCING = jnp.array([0.0, 0.2, 1.0, 1.0], jnp.float32)  # push under the falling pole
@@ -53,10 +50,9 @@ def test_a_policy_from_a_file_plays_as_its_learner_does(learner: Learner) -> Non
 
 
 def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, quorum: Quorum
 ) -> None:
-    main(["evaluate", str(run), "--episodes", "20", "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    facts = quorum.facts("evaluate", run, "--episodes", "20")
     assert json.loads((run / "evaluation.json").read_text()) == facts
     assert (facts["world"], facts["episodes"], facts["protocol"]) == ("CartPole", 20, "final")
     assert len(facts["returns"]) == 20
@@ -64,22 +60,19 @@ def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
     spread = stats.t.interval(0.95, 19, facts["mean"], stats.sem(facts["returns"]))
     assert facts["interval"] == pytest.approx(spread)
     scale = CARTPOLE.facts.reference_return - CARTPOLE.facts.random_return
-    wanted = [(one - CARTPOLE.facts.random_return) / scale for one in (facts["mean"], *spread)]
+    means = (facts["mean"], *spread)
+    wanted = [(mean - CARTPOLE.facts.random_return) / scale for mean in means]
     assert [facts["score"], *facts["score_interval"]] == pytest.approx(wanted)
     assert facts["score"] > 0.1  # it balances for a while, which chance does not
-    main(["evaluate", str(run), "--episodes", "1"])
-    assert "1 episodes of CartPole: mean return" in capsys.readouterr().out
+    assert "1 episodes of CartPole: mean return" in quorum("evaluate", run, "--episodes", "1")
 
 
-def test_a_file_is_played_in_gymnasium_and_leaves_no_file(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_played_in_gymnasium_and_leaves_no_file(run: Path, quorum: Quorum) -> None:
     file = run / "policy.safetensors"
-    main(["evaluate", str(file), "--gymnasium", "CartPole-v1", "--episodes", "3", "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    facts = quorum.facts("evaluate", file, "--gymnasium", "CartPole-v1", "--episodes", "3")
     policy = Policy.load(file)
     limit = gymnasium.spec("CartPole-v1").max_episode_steps
-    assert all(0 < one <= (limit or 0) for one in facts["returns"])
+    assert all(0 < value <= (limit or 0) for value in facts["returns"])
     assert facts["mean"] > 50  # Gymnasium's own random policy has 22
     assert facts["score"] is None
     assert policy.act(np.array([0, 0, 1, 1])) == 1
@@ -87,7 +80,7 @@ def test_a_file_is_played_in_gymnasium_and_leaves_no_file(
 
 
 def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, quorum: Quorum
 ) -> None:
     rng = np.random.default_rng(0)
     states = rng.normal(size=(41, 4)).astype(np.float32)
@@ -97,8 +90,7 @@ def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
     seen = Transition(*columns)
     offsets = np.arange(0, 41, 8)
     save_released(Released(seen, offsets, 4, 2, horizon=8), run / "released.parquet")
-    main(["evaluate", str(run), "--fitted-q"])
-    assert "estimated, not measured: return" in capsys.readouterr().out
+    assert "estimated, not measured: return" in quorum("evaluate", run, "--fitted-q")
     facts = json.loads((run / "evaluation.json").read_text())
     assert facts["mean"] == pytest.approx(8, rel=0.05)  # one a step, and nothing ends
     assert "estimated" in facts["protocol"]
@@ -106,15 +98,15 @@ def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
     assert facts["interval"] is None
 
 
-def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, refused: Refused) -> None:
+def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, quorum: Quorum) -> None:
     elsewhere = tmp_path / "elsewhere.safetensors"
     balancing(world="trap.py:W").save(elsewhere)
-    assert "none of Quorum's own" in refused("evaluate", str(elsewhere))
-    assert "no such file" in refused("evaluate", str(tmp_path / "none"))
-    assert "holds no finished run" in refused("evaluate", str(tmp_path))
-    assert "folder of a run" in refused("evaluate", str(elsewhere), "--fitted-q")
-    assert "released.parquet" in refused("evaluate", str(run), "--fitted-q")
-    assert "name its own world" in refused("evaluate", str(run), "--world", "Acrobot")
-    assert "exclude" in refused("evaluate", str(run), "--world", "CartPole", "--fitted-q")
-    assert "--episodes is 0" in refused("evaluate", str(run), "--episodes", "0")
+    assert "none of Quorum's own" in quorum.refused("evaluate", elsewhere)
+    assert "no such file" in quorum.refused("evaluate", tmp_path / "none")
+    assert "holds no finished run" in quorum.refused("evaluate", tmp_path)
+    assert "folder of a run" in quorum.refused("evaluate", elsewhere, "--fitted-q")
+    assert "released.parquet" in quorum.refused("evaluate", run, "--fitted-q")
+    assert "name its own world" in quorum.refused("evaluate", run, "--world", "Acrobot")
+    assert "exclude" in quorum.refused("evaluate", run, "--world", "CartPole", "--fitted-q")
+    assert "--episodes is 0" in quorum.refused("evaluate", run, "--episodes", "0")
     assert not (run / "evaluation.json").exists()

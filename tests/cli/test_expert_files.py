@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from commands import Quorum
 
 from quorum_rl.cli.expert_files import experts_from
 from quorum_rl.cli.main import main
@@ -22,6 +22,7 @@ pytest.importorskip("onnxruntime")
 OWNERS = ("logs-from-queried-policies", "independent-trajectories", "common-world", "public-ends",
           "one-expert-each", "floor-everywhere")  # fmt: skip
 COUNT = 12
+DECLARED = ("--actions", "2", "--observations", "4", "--horizon", "8")
 
 
 @pytest.fixture(scope="module", name="folder")
@@ -54,7 +55,7 @@ def _log(collected: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = open_demonstrations(collected)
     write_table(whole.select(whole.episodes.expert < COUNT), folder / "log.csv")
     main(["demos", "import", str(folder / "log.csv"), "--out", str(folder / "log.arrow"),
-          "--actions", "2", "--observations", "4", "--horizon", "8"])  # fmt: skip
+          *DECLARED])  # fmt: skip
     return folder / "log.arrow"
 
 
@@ -79,7 +80,7 @@ def test_the_three_ways_to_name_onnx_files_give_the_same_experts_in_order(
 
 
 @pytest.fixture(name="named")
-def _named(log: Path, tmp_path: Path) -> Demonstrations:
+def _named(log: Path, tmp_path: Path, quorum: Quorum) -> Demonstrations:
     """The same log by a house that calls its experts 000, 001, … and has none for some of them."""
     whole = open_demonstrations(log)
     write_table(whole.select(whole.episodes.expert % 5 != 2), tmp_path / "log.parquet")
@@ -87,8 +88,8 @@ def _named(log: Path, tmp_path: Path) -> Demonstrations:
     names = [f"{number:03d}" for number in table["expert"].to_pylist()]
     place = table.column_names.index("expert")
     pq.write_table(table.set_column(place, "expert", [names]), tmp_path / "log.parquet")
-    main(["demos", "import", str(tmp_path / "log.parquet"), "--out", str(tmp_path / "log.arrow"),
-          "--actions", "2", "--observations", "4", "--horizon", "8"])  # fmt: skip
+    table_file, log_file = tmp_path / "log.parquet", tmp_path / "log.arrow"
+    quorum("demos", "import", table_file, "--out", log_file, *DECLARED)
     return open_demonstrations(tmp_path / "log.arrow")
 
 
@@ -123,33 +124,32 @@ def test_where_there_are_no_experts_that_is_said(name: str, log: Path, tmp_path:
 
 
 def test_experts_nobody_has_seen_are_released_from_once_their_owner_answers_for_them(
-    folder: Path,
-    log: Path,
-    tmp_path: Path,
-    refused: Callable[..., str],
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, log: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     plan, ledger, out = (tmp_path / name for name in ("plan.json", "ledger", "out.parquet"))
-    main(["plan", "--minimum-experts", str(COUNT), "--actions", "2", "--horizon", "8",
-          "--epsilon", "60", "--delta", "1e-2", "--iterations", "3", "--objective", "threshold",
-          "--out", str(plan)])  # fmt: skip
-    main(["ledger", "create", str(ledger), "--epsilon", "70", "--delta", "1e-2"])
+    quorum("plan", "--minimum-experts", COUNT, "--actions", "2", "--horizon", "8", "--epsilon",
+           "60", "--delta", "1e-2", "--iterations", "3", "--objective", "threshold", "--out",
+           plan)  # fmt: skip
+    quorum("ledger", "create", ledger, "--epsilon", "70", "--delta", "1e-2")
     words = ["release", str(log), str(folder), "--experts-output", "logits", "--plan", str(plan),
              "--ledger", str(ledger), "--out", str(out), "--json"]  # fmt: skip
-    assert "logs-from-queried-policies" in refused(*words, "--accept", "one-expert-each")
-    capsys.readouterr()
-    main([*words, "--accept", *OWNERS])
-    facts = json.loads(capsys.readouterr().out)
+    assert "logs-from-queried-policies" in quorum.refused(*words, "--accept", "one-expert-each")
+    facts = json.loads(
+        quorum(
+            *words,
+            "--accept",
+            *OWNERS,
+        )
+    )
     assert facts["released"] == str(out)
     assert facts["event"] == "release"
     assert 0 <= facts["prefixes"] <= 3
 
 
 def test_the_agreement_of_such_experts_is_measured_under_diagnostics(
-    folder: Path, log: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, log: Path, quorum: Quorum
 ) -> None:
-    main(["demos", "agreement", str(log), str(folder), "--experts-output", "logits",
-          "--samples", "4", "--json", "--diagnostics-not-private"])  # fmt: skip
-    mean = json.loads(capsys.readouterr().out)["mean"]
+    mean = quorum.facts("demos", "agreement", log, folder, "--experts-output", "logits",
+                        "--samples", "4", "--diagnostics-not-private")["mean"]  # fmt: skip
     assert 0 < mean[0] <= 1
     assert mean[-1] <= mean[0]

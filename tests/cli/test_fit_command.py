@@ -1,30 +1,26 @@
 """`quorum fit` and `quorum train`: what they write, say and refuse, and how they go on."""
 
 import json
-import shutil
 import signal
 import tomllib
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Quorum, everything_in, networks
 
 from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import fit as commands
 from quorum_rl.cli.configuration import repeated
-from quorum_rl.cli.flags import SETTINGS_IN_WORDS
-from quorum_rl.cli.main import command_of, main
+from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import flags_of
 from quorum_rl.learners import Cql
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json, total_epsilon
-
-Refused = Callable[..., str]
 
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
 SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
@@ -37,28 +33,12 @@ STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
 
 
-@pytest.fixture
-def log(collected: Path, tmp_path: Path) -> Path:
-    """A copy of its own, because one log is released from once."""
-    path = tmp_path / "log.arrow"
-    shutil.copy(collected, path)
-    return path
-
-
-def networks(folder: Path) -> list[bytes]:
-    policy = Policy.load(folder / "policy.safetensors")
-    return [part.tobytes() for one in policy.networks.values() for layer in one for part in layer]
-
-
 def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
-    log: Path, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     folder = tmp_path / "run"
-    main(["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, "--folder", str(folder),
-          "--json"])  # fmt: skip
-    said = capsys.readouterr()
-    facts = json.loads(said.out)
-    assert "release: 4 trajectories" in said.err
+    facts = quorum.facts("fit", log, experts_file, *BUDGET, *SMALL, *RELEASING, "--folder", folder)
+    assert "release: 4 trajectories" in quorum.err
     record = read_ledger(folder / "ledger.jsonl")
     assert [type(event) for event in record.events] == [ReleaseEvent, TrainingEvent]
     assert facts["epsilon"] == pytest.approx(total_epsilon(record.events, 1e-3), abs=1e-4)
@@ -73,11 +53,13 @@ def test_a_fit_from_files_ends_in_a_policy_and_prints_nothing_but_its_facts(
     assert np.isfinite(line["loss_on_released"])
 
 
-def test_a_run_is_repeated_from_its_own_configuration(log: Path, tmp_path: Path) -> None:
+def test_a_run_is_repeated_from_its_own_configuration(
+    log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
     """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
-    main(["fit", str(log), *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", str(first)])
-    main(["fit", "--config", str(first / "config.toml"), "--folder", str(second)])
+    quorum("fit", log, *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", first)
+    quorum("fit", "--config", first / "config.toml", "--folder", second)
     assert networks(first) == networks(second)
     for folder in (first, second):
         assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
@@ -92,29 +74,18 @@ def test_a_run_is_repeated_from_its_own_configuration(log: Path, tmp_path: Path)
     )
 
 
-def test_what_cannot_standardise_is_refused_before_anything_is_written(
-    log: Path, tmp_path: Path, refused: Refused
-) -> None:
-    words = ("--observation-centre", "0", "1", "--observation-scale", "1", "2")
-    said = refused("fit", str(log), *BUDGET, *SMALL, *words, "--folder", str(tmp_path / "run"))
-    assert "observation_centre is (0.0, 1.0): give 4 numbers, or none." in said
-    assert not (tmp_path / "run" / "ledger.jsonl").exists()
-
-
-def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path) -> None:
-    main(["fit", str(log), *BUDGET, *SMALL, "--folder", str(tmp_path / "run")])
+def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path, quorum: Quorum) -> None:
+    quorum("fit", log, *BUDGET, *SMALL, "--folder", tmp_path / "run")
     assert "seed" not in tomllib.loads((tmp_path / "run" / "config.toml").read_text())["fit"]
 
 
 def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
-    log: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
 ) -> None:
     from quorum_rl.training import loop
 
-    folder, steps = tmp_path / "run", ("--private-steps", "501", "--seed", "5")
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+    fit = ("fit", log, *BUDGET, *SMALL, "--private-steps", "501", "--seed", "5", "--folder")
     ran = loop._finite
 
     def interrupted_in_the_first_chunk(tree: Any) -> bool:
@@ -123,41 +94,31 @@ def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(loop, "_finite", interrupted_in_the_first_chunk)
-        with pytest.raises(SystemExit) as stopped:
-            main(["fit", str(log), *BUDGET, *SMALL, *steps, "--folder", str(folder)])
-    assert stopped.value.code == 130
-    said = capsys.readouterr().err
+        with pytest.raises(SystemExit, match="130"):
+            quorum(*fit, folder)
+    said = quorum.capsys.readouterr().err
     assert "stopped after 250 of 501 steps" in said
     command = said.rpartition("Go on with: quorum ")[2].split()
-    main(["report", str(folder)])
-    main(command)
+    quorum("report", folder)
+    quorum(*command)
     assert not (folder / "report.html").exists()  # it said that the run was not finished
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
-    whole = tmp_path / "whole"
-    main(["fit", str(log), *BUDGET, *SMALL, *steps, "--folder", str(whole)])
+    quorum(*fit, whole)
     assert networks(folder) == networks(whole)
 
 
 def test_training_after_a_release_costs_no_more_than_what_both_may(
-    log: Path,
-    experts_file: Path,
-    planned: Path,
-    tmp_path: Path,
-    refused: Refused,
-    capsys: pytest.CaptureFixture[str],
+    log: Path, experts_file: Path, planned: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     ledger, released, folder = (tmp_path / name for name in ("ledger", "out.parquet", "run"))
-    train = ["train", str(log), "--released", str(released), "--ledger", str(ledger), *SMALL,
-             "--folder", str(folder), "--json"]  # fmt: skip
-    main(["ledger", "create", str(ledger), "--epsilon", "40", "--delta", "2e-3"])
-    main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
-          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
-    said = refused(*train, "--epsilon", "1", "--delta", "2e-3")
+    train = ["train", log, "--released", released, "--ledger", ledger, *SMALL, "--folder", folder]
+    quorum("ledger", "create", ledger, "--epsilon", "40", "--delta", "2e-3")
+    quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
+           "--accept", "one-expert-each")  # fmt: skip
+    said = quorum.refused(*train, "--epsilon", "1", "--delta", "2e-3")
     assert "nothing is left for training" in said
     assert len(read_ledger(ledger).charges) == 1
-    capsys.readouterr()
-    main([*train, "--epsilon", "25", "--delta", "2e-3"])
-    assert json.loads(capsys.readouterr().out)["private_steps"] == 10
+    assert quorum.facts(*train, "--epsilon", "25", "--delta", "2e-3")["private_steps"] == 10
     events = read_ledger(ledger).events
     assert [type(event) for event in events] == [ReleaseEvent, TrainingEvent]
     assert 24 < total_epsilon(events, 2e-3) <= 25
@@ -166,110 +127,108 @@ def test_training_after_a_release_costs_no_more_than_what_both_may(
 
 
 def test_a_release_that_the_ledger_does_not_hold_is_refused(
-    log: Path,
-    experts_file: Path,
-    planned: Path,
-    tmp_path: Path,
-    refused: Refused,
+    log: Path, experts_file: Path, planned: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     ledger, other, released = (tmp_path / name for name in ("ledger", "other", "out.parquet"))
     for path in (ledger, other):
-        main(["ledger", "create", str(path), "--epsilon", "40", "--delta", "2e-3"])
-    main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
-          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
-    before = ledger.read_bytes()
-    train = ("train", "--released", str(released), "--epsilon", "25", "--delta", "2e-3", *SMALL,
-             "--folder", str(tmp_path / "run"))  # fmt: skip
-    assert "another ledger" in refused(*train, str(log), "--ledger", str(other))
-    assert "--ledger" in refused(*train, str(log))
+        quorum("ledger", "create", path, "--epsilon", "40", "--delta", "2e-3")
+    quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
+           "--accept", "one-expert-each")  # fmt: skip
     again = tmp_path / "again.arrow"
-    main(["demos", "collect", str(experts_file), "--out", str(again), "--p-min", "0.1",
-          "--trajectories", "5", "--param", "time_limit", "8"])  # fmt: skip
-    assert "holds no release" in refused(*train, str(again), "--ledger", str(ledger))
-    said = refused(*train, str(log), "--ledger", str(ledger), "--method", "dp-sgd")
-    assert "does not learn from released data" in said
-    assert ledger.read_bytes() == before
-    assert not (tmp_path / "run").exists()
-
-
-def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    quorum("demos", "collect", experts_file, "--out", again, "--p-min", "0.1", "--trajectories",
+           "5", "--param", "time_limit", "8")  # fmt: skip
+    train = ("train", "--released", released, "--epsilon", "25", "--delta", "2e-3", *SMALL,
+             "--folder", tmp_path / "run")  # fmt: skip
+    for words, says in (
+        ((log, "--ledger", other), "another ledger"),
+        ((log,), "--ledger"),
+        ((again, "--ledger", ledger), "holds no release"),
+        ((log, "--ledger", ledger, "--method", "dp-sgd"), "does not learn from released data"),
+    ):
+        assert says in quorum.refused_for_free(tmp_path, *train, *words)
 
 
 def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
-    log: Path, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     """The same as the fit says and does afterwards."""
-    words = ["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, "--folder",
-             str(tmp_path / "run")]  # fmt: skip
+    folder = tmp_path / "run"
+    words = ["fit", log, experts_file, *BUDGET, *SMALL, *RELEASING, "--folder", folder]
     before = everything_in(tmp_path)
-    main([*words, "--dry-run"])
-    shown = capsys.readouterr().out
-    main([*words, "--dry-run", "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    shown = quorum(*words, "--dry-run")
+    facts = quorum.facts(*words, "--dry-run")
     assert everything_in(tmp_path) == before
     assert "nothing was charged" in shown
     assert len(facts["charges"]) == 2
     assert facts["spends"] <= 20
     assert facts["refused"] is None
-    main(words)
-    assert shown.partition("a dry run")[0] in capsys.readouterr().out
-    events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
+    assert shown.partition("a dry run")[0] in quorum(*words)
+    events = read_ledger(folder / "ledger.jsonl").events
     assert facts["charges"] == [event_to_json(event) for event in events]
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--epsilon", "0"), "epsilon is 0"),
+        (("--epsilon", "-3"), "epsilon is -3"),
+        (("--epsilon", "inf"), "epsilon is inf"),
         (("--epsilon", "0.01"), "mostly noise"),
+        (("--delta", "1"), "delta is 1"),
+        (("--delta", "0"), "delta is 0"),
         (("--minimum-experts", "1"), "minimum_experts is 1"),
+        (("--private-share", "0"), "private_share is 0"),
+        (("--clip-norm", "-1"), "-1"),
         (("--method", "non-private"), "--diagnostics-not-private"),
         (("--accept",), "one-expert-each"),
         (("--accept", "no-such-thing"), "no-such-thing"),
         (("--seed", "-1"), "seed"),
+        (("--observation-centre", "0", "1", "--observation-scale", "1", "2"),
+         "observation_centre is (0.0, 1.0): give 4 numbers, or none."),
+        (("--learner", "own.py:NOT"), "has no learner called 'NOT'"),
+        (("--learner", "own.py:Nobody"), "has no learner called 'Nobody'"),
+        (("--learner", "own.py:DenseLearner"), "has no learner called 'DenseLearner'"),
+        (("--learner", "own.pyx:Mine"), "there is no file"),
+        (("--ledger", "ledger"), "over the ledger's budget of 5"),
     ],
-)
-def test_a_dry_run_is_refused_as_the_fit_would_be(
-    words: tuple[str, ...], says: str, log: Path, tmp_path: Path, refused: Refused
+)  # fmt: skip
+def test_a_fit_that_makes_no_sense_is_refused_at_no_cost_and_so_is_its_dry_run(
+    words: tuple[str, ...],
+    says: str,
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quorum: Quorum,
 ) -> None:
-    before = everything_in(tmp_path)
-    said = refused("fit", str(log), *BUDGET, *SMALL, "--method", "local", *words, "--folder",
-                   str(tmp_path / "run"), "--dry-run")  # fmt: skip
-    assert says in said
-    assert everything_in(tmp_path) == before
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    quorum("ledger", "create", "ledger", "--epsilon", "5", "--delta", "1e-3")
+    fit = ("fit", log, *BUDGET, *SMALL, "--method", "local", *words, "--folder", "run")
+    for more in ((), ("--dry-run",)):
+        assert says in quorum.refused_for_free(tmp_path, *fit, *more)
 
 
-def test_a_dry_run_knows_a_folder_that_is_none(log: Path, refused: Refused) -> None:
+def test_a_dry_run_knows_a_folder_that_is_none(log: Path, quorum: Quorum) -> None:
     words = ("fit", str(log), *BUDGET, *SMALL, "--method", "local", "--folder", str(log))
-    said = refused(*words, "--dry-run")
+    said = quorum.refused(*words, "--dry-run")
     assert "is a file: choose another folder" in said
-    assert refused(*words) == said
-
-
-def test_a_dry_run_knows_what_is_left_in_the_ledger(
-    log: Path, tmp_path: Path, refused: Refused
-) -> None:
-    ledger = tmp_path / "ledger"
-    main(["ledger", "create", str(ledger), "--epsilon", "5", "--delta", "1e-3"])
-    said = refused("fit", str(log), *BUDGET, *SMALL, "--ledger", str(ledger), "--folder",
-                   str(tmp_path / "run"), "--dry-run")  # fmt: skip
-    assert "over the ledger's budget of 5" in said
+    assert quorum.refused(*words) == said
 
 
 def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
-    log: Path, experts_file: Path, tmp_path: Path, refused: Refused
+    log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     """As the fit says it, word for word."""
     ledger = tmp_path / "ledger"
-    main(["ledger", "create", str(ledger), "--epsilon", "60", "--delta", "1e-2"])
+    quorum("ledger", "create", ledger, "--epsilon", "60", "--delta", "1e-2")
     again = ["--ledger", str(ledger), "--folder", str(tmp_path / "run")]
     local = ["fit", str(log), *BUDGET, *SMALL, "--method", "local", *again]
     releasing = ["fit", str(log), str(experts_file), *BUDGET, *SMALL, *RELEASING, *again]
-    main([*local[:-1], str(tmp_path / "first")])
-    main([*local, "--dry-run"])  # a log may be trained on twice
-    said = refused(*releasing, "--dry-run")
+    quorum(*local[:-1], tmp_path / "first")
+    quorum(*local, "--dry-run")  # a log may be trained on twice
+    said = quorum.refused(*releasing, "--dry-run")
     assert "a training has read all trajectories" in said
-    assert refused(*releasing).endswith(said)
+    assert quorum.refused(*releasing).endswith(said)
 
 
 OWN = """
@@ -298,22 +257,22 @@ def own(tmp_path: Path) -> str:
 
 
 def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
-    own: str, log: Path, tmp_path: Path, refused: Refused
+    own: str, log: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     folder = tmp_path / "run"
     named = ("--learner", f"{own}:Mine")
-    main(["fit", str(log), *BUDGET, *SMALL, "--folder", str(folder), *named])
+    quorum("fit", log, *BUDGET, *SMALL, "--folder", folder, *named)
     written = json.loads((folder / "config.json").read_text())["learner"]
     assert (written["name"], written["strength"]) == ("mine", 2.0)
     assert written["hidden_sizes"] == [4]
     assert Policy.load(folder / "policy.safetensors").learner == "mine"
-    main(["evaluate", str(folder), "--episodes", "2"])
-    main(["report", str(folder)])
-    main(["publish", str(folder), "--out", str(tmp_path / "bundle")])
-    main(["certificate", "verify", str(tmp_path / "bundle")])
+    quorum("evaluate", folder, "--episodes", "2")
+    quorum("report", folder)
+    quorum("publish", folder, "--out", tmp_path / "bundle")
+    quorum("certificate", "verify", tmp_path / "bundle")
     again = tmp_path / "again"
     config = ("--config", str(folder / "config.toml"), "--folder", str(again))
-    assert "name it on the command line too" in refused("fit", *config)
+    assert "name it on the command line too" in quorum.refused("fit", *config)
     command: Any = command_of(["fit", *config, *named])
     command.run()
     assert json.loads((again / "config.json").read_text())["learner"] == written
@@ -321,7 +280,7 @@ def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
 
 
 def test_a_run_goes_on_with_the_code_of_an_own_learner_that_it_began_with(
-    own: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+    own: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
 ) -> None:
     """The noise is drawn by the step's number: with other code it would meet other sums."""
     from quorum_rl.training import loop
@@ -335,58 +294,42 @@ def test_a_run_goes_on_with_the_code_of_an_own_learner_that_it_began_with(
     with monkeypatch.context() as patched:
         patched.setattr(loop, "_finite", stopped)
         with pytest.raises(SystemExit, match="130"):
-            main(words)
+            quorum(*words)
     Path(own).write_text(OWN.replace("return self.strength", "return 2 * self.strength"))
-    assert "was begun with learner_code" in refused(*words)
+    assert "was begun with learner_code" in quorum.refused(*words)
     Path(own).write_text(OWN)
-    main(words)
+    quorum(*words)
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
 
 
-def test_train_and_sweep_take_an_own_learner_too(own: str, log: Path, tmp_path: Path) -> None:
+def test_train_and_sweep_take_an_own_learner_too(
+    own: str, log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
     small = ("--private-steps", "3", "--transitions-per-expert", "1", "--minimum-experts", "136")
     words = (str(log), *BUDGET, *small, "--hidden", "--learner", f"{own}:Mine")
     train, sweep = tmp_path / "train", tmp_path / "sweep"
-    main(["train", *words, "--folder", str(train), "--accept", "one-expert-each"])
+    quorum("train", *words, "--folder", train, "--accept", "one-expert-each")
     (tmp_path / "s.toml").write_text("[sweep.grid]\nclip-norm = [0.1, 0.2]\n")
-    main(["sweep", *words, "--config", str(tmp_path / "s.toml"), "--folder", str(sweep),
-          "--episodes", "1", "--seeds", "1"])  # fmt: skip
+    quorum("sweep", *words, "--config", tmp_path / "s.toml", "--folder", sweep, "--episodes", "1",
+           "--seeds", "1")  # fmt: skip
     for folder in (train, sweep / "winner"):
         assert Policy.load(folder / "policy.safetensors").learner == "mine"
 
 
 def test_an_own_learner_that_is_made_already_is_taken_as_it_is(
-    own: str, log: Path, tmp_path: Path, refused: Refused
+    own: str, log: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     small = [word for word in SMALL if word not in ("--hidden", "4")]
     words = ("fit", str(log), *BUDGET, *small, "--learner", f"{own}:MADE")
-    assert "hidden_sizes" in refused(*words, "--hidden", "4", "--folder", str(tmp_path / "no"))
+    assert "hidden_sizes" in quorum.refused(*words, "--hidden", "4", "--folder", tmp_path / "no")
     assert not (tmp_path / "no").exists()
-    main([*words, "--folder", str(tmp_path / "run")])
+    quorum(*words, "--folder", tmp_path / "run")
     written = json.loads((tmp_path / "run" / "config.json").read_text())["learner"]
     assert (written["strength"], written["hidden_sizes"]) == (3.0, [3])
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (":NOT", "has no learner called 'NOT'"),
-        (":Nobody", "has no learner called 'Nobody'"),
-        (":DenseLearner", "has no learner called 'DenseLearner'"),
-        ("x:Mine", "there is no file"),
-    ],
-)
-def test_what_is_no_learner_is_refused(
-    name: str, says: str, own: str, log: Path, tmp_path: Path, refused: Refused
-) -> None:
-    folder = str(tmp_path / "run")
-    said = refused("fit", str(log), *BUDGET, *SMALL, "--learner", own + name, "--folder", folder)
-    assert says in said
-
-
 def test_every_setting_of_a_fit_is_a_flag_with_help_and_a_name_of_its_own() -> None:
     wanted = {field.name for field in fields(FitSettings)} - {"contribution"}  # code is Python's
-    assert set(SETTINGS_IN_WORDS) == wanted
     for command in (commands.Fit, commands.Train):
         flags = [flag for flag in flags_of(command) if flag.within == "settings"]
         assert {flag.field for flag in flags} == wanted

@@ -1,14 +1,12 @@
 """Environments of Gymnasium from the command line: parameters, workers, scores, what is refused."""
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
+from commands import Quorum
 
-from quorum_rl.cli.main import main
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import same_world
 from quorum_rl.learners import Bc
@@ -16,7 +14,7 @@ from quorum_rl.logs import open_demonstrations
 from quorum_rl.nets import Layer
 from quorum_rl.pipeline.export import policy_of
 
-Refused = Callable[..., str]
+CARTPOLE = ("--gymnasium", "CartPole-v1", "--episodes", "4")
 
 
 @pytest.fixture
@@ -37,30 +35,22 @@ def without_box2d(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Box2D", None)
 
 
-def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    capsys.readouterr()
-    main(["evaluate", *words, "--gymnasium", "CartPole-v1", "--episodes", "4", "--json"])
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_the_return_is_the_same_for_any_number_of_workers(
-    policy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = (evaluated(capsys, str(policy), "--workers", workers) for workers in ("1", "2"))
-    assert one == two
-    assert one["score"] is None  # CartPole-v1 stops at 500 steps, and the scale is for 1000
-    assert one["gymnasium_params"] == {}
+def test_the_return_is_the_same_for_any_number_of_workers(policy: Path, quorum: Quorum) -> None:
+    evaluate = ("evaluate", policy, *CARTPOLE)
+    lone, shared = (quorum.facts(*evaluate, "--workers", workers) for workers in (1, 2))
+    assert lone == shared
+    assert lone["score"] is None  # CartPole-v1 stops at 500 steps, and the scale is for 1000
+    assert lone["gymnasium_params"] == {}
 
 
 def test_with_our_time_limit_gymnasiums_cartpole_has_our_score(
-    policy: Path, capsys: pytest.CaptureFixture[str]
+    policy: Path, quorum: Quorum
 ) -> None:
     words = ("--workers", "1", "--gymnasium-param", "max_episode_steps", "1000")
-    found = evaluated(capsys, str(policy), *words)
+    found = quorum.facts("evaluate", policy, *CARTPOLE, *words)
     facts = get_world("CartPole").facts
     scale = facts.reference_return - facts.random_return
-    assert found["score"] == pytest.approx((found["mean"] - facts.random_return) / scale)  # type: ignore[operator]
+    assert found["score"] == pytest.approx((found["mean"] - facts.random_return) / scale)
     assert found["gymnasium_params"] == {"max_episode_steps": 1000.0}
 
 
@@ -78,12 +68,12 @@ def test_a_score_needs_the_default_world_with_the_time_limit_for_evaluation() ->
 
 
 def test_parameters_of_the_environment_are_kept_with_the_log(
-    experts_file: Path, tmp_path: Path
+    experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     out = tmp_path / "log.arrow"
-    main(["demos", "collect", str(experts_file), "--out", str(out), "--gymnasium", "CartPole-v1",
-          "--horizon", "6", "--gymnasium-param", "max_episode_steps", "6", "sutton_barto_reward",
-          "1", "--trajectories", "1", "--workers", "1"])  # fmt: skip
+    quorum("demos", "collect", experts_file, "--out", out, "--gymnasium", "CartPole-v1",
+           "--horizon", "6", "--gymnasium-param", "max_episode_steps", "6", "sutton_barto_reward",
+           "1", "--trajectories", "1", "--workers", "1")  # fmt: skip
     log = open_demonstrations(out)
     assert log.declared.world_params == {"max_episode_steps": 6.0, "sutton_barto_reward": 1.0}
     assert (log.episodes.length == 6).all()
@@ -92,30 +82,31 @@ def test_parameters_of_the_environment_are_kept_with_the_log(
 
 @pytest.mark.usefixtures("without_box2d")
 def test_box2d_is_named_where_it_is_missing(
-    policy: Path, experts_file: Path, tmp_path: Path, refused: Refused
+    policy: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     fix = "LunarLander-v3 needs Box2D and pygame, not both of which are installed: pip install "
     fix += "'quorum-rl[box2d]'."
     lander = ("--gymnasium", "LunarLander-v3")
-    assert fix in refused("evaluate", str(policy), *lander)
+    assert fix in quorum.refused("evaluate", policy, *lander)
     out = tmp_path / "log.arrow"
-    assert fix in refused(
-        "demos", "collect", str(experts_file), "--out", str(out), *lander, "--horizon", "1000"
-    )
+    assert fix in quorum.refused("demos", "collect", experts_file, "--out", out, *lander,
+                                 "--horizon", "1000")  # fmt: skip
     assert not out.exists()
 
 
 def test_settings_of_no_environment_and_no_workers_are_refused(
-    policy: Path, tmp_path: Path, refused: Refused
+    policy: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     evaluate = ("evaluate", str(policy))
     collect = ("demos", "collect", "experts", "--out", str(tmp_path / "log.arrow"))
     for command in (evaluate, collect):
-        assert "go with --gymnasium" in refused(*command, "--gymnasium-param", "gravity", "-9.8")
-        assert "go with --gymnasium" in refused(*command, "--workers", "2")
+        assert "go with --gymnasium" in quorum.refused(
+            *command, "--gymnasium-param", "gravity", "-9.8"
+        )
+        assert "go with --gymnasium" in quorum.refused(*command, "--workers", "2")
     named = ("--gymnasium", "CartPole-v1")
-    assert "--workers is 0" in refused(*evaluate, *named, "--workers", "0")
-    assert "gravitas" in refused(*evaluate, *named, "--gymnasium-param", "gravitas", "1")
-    assert "--gymnasium-param instead" in refused(
+    assert "--workers is 0" in quorum.refused(*evaluate, *named, "--workers", "0")
+    assert "gravitas" in quorum.refused(*evaluate, *named, "--gymnasium-param", "gravitas", "1")
+    assert "--gymnasium-param instead" in quorum.refused(
         *collect, *named, "--horizon", "500", "--param", "gravity", "9"
     )

@@ -1,21 +1,15 @@
 """`quorum ledger` and `quorum certificate` by themselves: new ledgers, damaged ledgers."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from quorum_rl.cli.main import main
-
-Refused = Callable[..., str]
+from commands import Quorum
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def ledger(tmp_path: Path, quorum: Quorum) -> Path:
     path = tmp_path / "experts.ledger"
-    main(["ledger", "create", str(path), "--epsilon", "30", "--delta", "1e-3"])
-    capsys.readouterr()
+    quorum("ledger", "create", path, "--epsilon", "30", "--delta", "1e-3")
     return path
 
 
@@ -30,52 +24,36 @@ def ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     ],
 )
 def test_a_ledger_needs_a_sensible_budget(
-    words: tuple[str, ...], named: str, tmp_path: Path, refused: Refused
+    words: tuple[str, ...], named: str, tmp_path: Path, quorum: Quorum
 ) -> None:
-    assert named in refused("ledger", "create", str(tmp_path / "new.ledger"), *words)
-    assert list(tmp_path.iterdir()) == []
+    create = ("ledger", "create", tmp_path / "new.ledger", *words)
+    assert named in quorum.refused_for_free(tmp_path, *create)
 
 
-def test_a_ledger_is_never_replaced(ledger: Path, refused: Refused) -> None:
-    before = ledger.read_bytes()
-    words = ("ledger", "create", str(ledger), "--epsilon", "99", "--delta", "1e-3")
-    assert "already" in refused(*words)
-    assert ledger.read_bytes() == before
+def test_a_ledger_is_never_replaced(ledger: Path, quorum: Quorum) -> None:
+    words = ("ledger", "create", ledger, "--epsilon", "99", "--delta", "1e-3")
+    assert "already" in quorum.refused_for_free(ledger.parent, *words)
 
 
-def test_a_new_ledger_has_spent_nothing(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["ledger", "show", str(ledger), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+def test_a_new_ledger_has_spent_nothing(ledger: Path, quorum: Quorum) -> None:
+    facts = quorum.facts("ledger", "show", ledger)
     assert facts["kind"] == "production"
     assert (facts["epsilon"], facts["delta"], facts["spent_epsilon"]) == (30, 1e-3, 0)
     assert (facts["torn"], facts["charges"], facts["marks"]) == (False, [], [])
-    main(["ledger", "show", str(ledger)])
-    assert "none" in capsys.readouterr().out
+    assert "none" in quorum("ledger", "show", ledger)
 
 
-@pytest.mark.parametrize(
-    "words", [("ledger", "show"), ("certificate", "show"), ("certificate", "verify")]
-)
-def test_a_ledger_that_is_not_there_is_named(
-    words: tuple[str, ...], tmp_path: Path, refused: Refused
-) -> None:
-    assert "none.ledger" in refused(*words, str(tmp_path / "none.ledger"))
-
-
-def test_a_torn_last_line_spends_the_whole_budget(
-    ledger: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_torn_last_line_spends_the_whole_budget(ledger: Path, quorum: Quorum) -> None:
     with ledger.open("ab") as file:
         file.write(b'{"entry":{"entry":"charge","ev')
-    main(["ledger", "show", str(ledger), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    facts = quorum.facts("ledger", "show", ledger)
     assert facts["torn"] is True
     assert facts["spent_epsilon"] == facts["epsilon"] == 30
-    main(["certificate", "show", str(ledger)])
-    assert "all of the budget counts as spent" in capsys.readouterr().out
+    assert "all of the budget counts as spent" in quorum("certificate", "show", ledger)
 
 
-def test_a_changed_ledger_is_refused(ledger: Path, refused: Refused) -> None:
+def test_a_ledger_that_was_changed_or_is_not_there_is_refused(ledger: Path, quorum: Quorum) -> None:
     ledger.write_bytes(ledger.read_bytes().replace(b'"epsilon":30.0', b'"epsilon":90.0'))
     for words in (("ledger", "show"), ("certificate", "show"), ("certificate", "verify")):
-        assert "damaged or was changed" in refused(*words, str(ledger), status=1)
+        assert "damaged or was changed" in quorum.refused(*words, ledger, status=1)
+        assert "none.ledger" in quorum.refused(*words, ledger.with_name("none.ledger"))

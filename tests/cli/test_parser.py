@@ -5,19 +5,18 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Quorum
 
 from quorum_rl.cli.help import metavar, page, said_of
-from quorum_rl.cli.main import command_of, load, main, paths, run_alone
+from quorum_rl.cli.main import command_of, load, paths, run_alone
 from quorum_rl.cli.parser import flags_of
 from quorum_rl.errors import QuorumError
-
-Refused = Callable[..., str]
 
 FIT = ("fit", "log.arrow", "--epsilon", "1", "--delta", "1e-4")
 USED = ("epsilon", "delta", "learner", "method", "folder", "ledger", "minimum-experts", "accept",
@@ -77,9 +76,9 @@ def test_words_become_the_fields_of_a_command() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_it(
-    words: Sequence[str], sentence: str, refused: Refused
+    words: Sequence[str], sentence: str, quorum: Quorum
 ) -> None:
-    assert sentence in refused(*words)
+    assert sentence in quorum.refused(*words)
 
 
 def test_a_flag_has_one_meaning() -> None:
@@ -118,18 +117,17 @@ def test_the_help_of_fit_has_what_people_use_and_help_all_the_rest() -> None:
 
 @pytest.mark.parametrize("path", paths(), ids=" ".join)
 def test_every_command_has_help_with_an_example_and_a_text_for_every_flag(
-    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    path: tuple[str, ...], quorum: Quorum
 ) -> None:
     for flag in ("--help", "--help-all", "-h"):
-        with pytest.raises(SystemExit) as stopped:
-            main([*path, flag])
-        assert stopped.value.code == 0
-        shown = " ".join(capsys.readouterr().out.split())
+        with pytest.raises(SystemExit, match="0"):
+            quorum(*path, flag)
+        shown = " ".join(quorum.capsys.readouterr().out.split())
         assert f"Example: quorum {' '.join(path)}" in shown
         assert f"table [{'.'.join(path)}] of a TOML file" in shown
     command = load(path)
     said = said_of(command)
-    assert not [flag.name for flag in flags_of(command) if not said.get((flag.within, flag.field))]
+    assert not [flag.name for flag in flags_of(command) if not said.get(flag.field)]
     names = [flag.name for flag in flags_of(command)]
     assert len(set(names)) == len(names)
     assert set(getattr(command, "common", ())) <= {*names, "released", "dry-run"}

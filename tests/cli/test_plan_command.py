@@ -3,13 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from quorum_rl.cli.main import main
+from commands import Quorum
 
 KEYS = {
     "mode", "experts", "actions", "p_min", "stop_probability", "horizon", "prefix_cap",
@@ -23,23 +20,13 @@ LUNAR_LANDER = ("--minimum-experts", "3000", "--actions", "4", "--p-min", "0.02"
                 "1000", "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "100")  # fmt: skip
 
 
-def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """The one JSON object that a plan prints."""
-    main(["plan", *words, "--json"])
-    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return facts
-
-
-def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(quorum: Quorum) -> None:
     words = (*CARTPOLE, "--prefix-cap", "100", "--iterations", "25", "--mode", "tight")
-    facts = planned(capsys, *words)
+    facts = quorum.facts("plan", *words)
     assert set(facts) >= KEYS
     for option, value in zip(words[::2], words[1::2], strict=True):
         name = option.removeprefix("--").removeprefix("minimum-").replace("-", "_")
-        fact = facts[name]
-        assert fact == (value if option == "--mode" else float(value))
+        assert facts[name] == (value if option == "--mode" else float(value))
     assert facts["feasible"] is True
     assert facts["longest_prefix"] == 100
     assert facts["stop_probability"] == 0
@@ -54,14 +41,10 @@ def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(
     ids=["CartPole", "LunarLander"],
 )
 def test_thresholds_are_those_of_the_analysis(
-    words: tuple[str, ...],
-    published: float,
-    longest: int,
-    ours: float,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], published: float, longest: int, ours: float, quorum: Quorum
 ) -> None:
-    paper = planned(capsys, *words, "--mode", "paper")
-    tight = planned(capsys, *words, "--objective", "threshold")
+    paper = quorum.facts("plan", *words, "--mode", "paper")
+    tight = quorum.facts("plan", *words, "--objective", "threshold")
     assert paper["threshold"] == pytest.approx(published, rel=0.01)
     assert paper["longest_prefix"] == longest
     assert paper["feasible"] is (longest > 0)
@@ -70,47 +53,39 @@ def test_thresholds_are_those_of_the_analysis(
 
 
 def test_by_default_more_transitions_are_expected_than_with_the_lowest_threshold(
-    capsys: pytest.CaptureFixture[str],
+    quorum: Quorum,
 ) -> None:
-    richest = planned(capsys, *CARTPOLE)
-    lowest = planned(capsys, *CARTPOLE, "--objective", "threshold")
+    richest = quorum.facts("plan", *CARTPOLE)
+    lowest = quorum.facts("plan", *CARTPOLE, "--objective", "threshold")
     assert richest["expected_transitions"] > lowest["expected_transitions"]
     assert richest["threshold"] > lowest["threshold"]
 
 
-def test_without_a_floor_the_release_stops_at_random(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = planned(capsys, "--minimum-experts", "3000", "--actions", "2", "--horizon", "200",
-                    "--epsilon", "7.5", "--delta", "3e-4", "--iterations", "25")  # fmt: skip
+def test_without_a_floor_the_release_stops_at_random(quorum: Quorum) -> None:
+    facts = quorum.facts("plan", *CARTPOLE, "--p-min", "None", "--iterations", "25")
     assert facts["p_min"] == 0
     assert 0 < facts["stop_probability"] < 1
 
 
-def test_an_epsilon_far_beyond_privacy_is_planned_for_like_any_other(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    facts = planned(capsys, "--minimum-experts", "30", "--actions", "2", "--p-min", "0.1",
-                    "--horizon", "8", "--epsilon", "60", "--delta", "1e-3", "--iterations",
-                    "4")  # fmt: skip
+def test_an_epsilon_far_beyond_privacy_is_planned_for_like_any_other(quorum: Quorum) -> None:
+    small = ("--minimum-experts", "30", "--p-min", "0.1", "--horizon", "8", "--delta", "1e-3")
+    facts = quorum.facts("plan", *CARTPOLE, *small, "--epsilon", "60", "--iterations", "4")
     assert facts["feasible"] is True
 
 
-def test_a_person_sees_a_table_and_how_long_the_prefixes_should_be(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    main(["plan", *CARTPOLE, "--iterations", "25"])
-    shown = capsys.readouterr().out
+def test_a_person_sees_a_table_and_how_long_the_prefixes_should_be(quorum: Quorum) -> None:
+    shown = quorum("plan", *CARTPOLE, "--iterations", "25")
     for word in ("threshold", "query noise scale", "pool size", "expected transitions", "█"):
         assert word in shown
     assert "Nothing would come out" not in shown
 
 
 def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
-    capsys: pytest.CaptureFixture[str],
+    quorum: Quorum,
 ) -> None:
     """Each of the changes that it names is then tried, and must help."""
     hopeless = (*LUNAR_LANDER, "--mode", "paper")
-    main(["plan", *hopeless])
-    shown = capsys.readouterr().out
+    shown = quorum("plan", *hopeless)
     assert "Nothing would come out" in shown
     _, advice = shown.split("This would change it: ")
     options = {}
@@ -122,29 +97,25 @@ def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
     assert set(options) == {"experts", "epsilon", "iterations", "mode"}
     for option, value in options.items():
         option = "minimum-experts" if option == "experts" else option
-        assert planned(capsys, *hopeless, f"--{option}", value)["feasible"] is True, option
+        assert quorum.facts("plan", *hopeless, f"--{option}", value)["feasible"] is True, option
 
 
-def test_too_few_declared_experts_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_declared_experts_are_no_error(quorum: Quorum) -> None:
     words = (*CARTPOLE, "--iterations", "25", "--objective", "threshold", "--minimum-experts", "20")
-    facts = planned(capsys, *words)
+    facts = quorum.facts("plan", *words)
     assert facts["feasible"] is False
     assert facts["longest_prefix"] == 0
-    main(["plan", *words])
-    assert "experts instead of 20" in capsys.readouterr().out
+    assert "experts instead of 20" in quorum("plan", *words)
 
 
 def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
-    tmp_path: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quorum: Quorum
 ) -> None:
     path = tmp_path / "plan.json"
     words = (*CARTPOLE, "--mode", "paper", "--iterations", "25", "--out", str(path))
-    facts = planned(capsys, *words)
-    assert json.loads(path.read_text()) == facts
-    before = path.read_bytes()
-    assert "--overwrite" in refused("plan", *words, "--epsilon", "5")
-    assert path.read_bytes() == before
-    main(["plan", *words, "--epsilon", "5", "--overwrite"])
+    assert quorum.facts("plan", *words) == json.loads(path.read_text())
+    assert "--overwrite" in quorum.refused_for_free(tmp_path, "plan", *words, "--epsilon", "5")
+    quorum("plan", *words, "--epsilon", "5", "--overwrite")
     assert json.loads(path.read_text())["epsilon"] == 5
 
 
@@ -173,11 +144,11 @@ def test_numbers_that_make_no_plan_are_refused_in_one_sentence(
     named: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    refused: Callable[..., str],
+    quorum: Quorum,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert named in refused("plan", *CARTPOLE, "--out", "plan.json", *words)
-    assert list(tmp_path.iterdir()) == []
+    plan = ("plan", *CARTPOLE, "--out", "plan.json", *words)
+    assert named in quorum.refused_for_free(tmp_path, *plan)
 
 
 def test_planning_touches_no_device() -> None:

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from quorum_rl.audit.pictures import draw_curves as draw_curves, draw_findings as draw_findings
     from quorum_rl.audit.planted_bugs import BUGS as BUGS, bug_named as bug_named
     from quorum_rl.audit.suite import (
-        WITHOUT_BUGS as WITHOUT_BUGS,
+        AuditPart as AuditPart,
         AuditSizes as AuditSizes,
-        SelfTest as SelfTest,
-        all_tried as all_tried,
         audited as audited,
         described as described,
-        outcome as outcome,
+        self_test as self_test,
     )
 else:
     __all__, __getattr__ = load_when_used(
@@ -40,6 +38,6 @@ else:
             "membership": "Attack membership_game",
             "pictures": "draw_curves draw_findings",
             "planted_bugs": "BUGS bug_named",
-            "suite": "WITHOUT_BUGS AuditSizes SelfTest all_tried audited described outcome",
+            "suite": "AuditPart AuditSizes audited described self_test",
         },
     )

@@ -148,7 +148,43 @@ def caught(findings: Iterable[Finding]) -> bool:
     )
 
 
-def outcome(test: SelfTest, findings: Sequence[Finding]) -> dict[str, Any]:
+def self_test(
+    bugs: Sequence[str], sizes: AuditSizes, seeds: Sequence[int], workers: int = 1
+) -> tuple[dict[str, Any], dict[str, list[Finding]]]:
+    """Plant bugs, each by itself; with several seeds look as often where there is none.
+
+    Returns how often each was caught and whether anybody was accused without, as plain facts; and
+    what was found of each bug with the first seed.
+    """
+    tests = [SelfTest(bug, True, sizes, seed) for bug in bugs for seed in seeds]
+    if len(seeds) > 1:
+        tests += [SelfTest(bug, False, sizes, seed) for bug in WITHOUT_BUGS for seed in seeds]
+    found = _all_tried(tests, workers)
+
+    def outcomes(names: Sequence[str], is_planted: bool) -> dict[str, list[dict[str, Any]]]:
+        return {
+            bug: [_outcome(*each) for each in found.items() if each[0][:2] == (bug, is_planted)]
+            for bug in names
+        }
+
+    first = {bug: found[SelfTest(bug, True, sizes, seeds[0])] for bug in bugs}
+    with_bugs = outcomes(bugs, True)
+    sound = [finding for test in found if not test.is_planted for finding in found[test]]
+    facts = {
+        "planted": {bug: [finding.to_json() for finding in first[bug]] for bug in bugs},
+        "repeats": len(seeds),
+        "caught": {bug: sum(each["caught"] for each in with_bugs[bug]) for bug in bugs},
+        "outcomes": with_bugs,
+        "without bugs": {
+            "findings": len(sound),
+            "accused": sum(finding.refuted for finding in sound),
+            "outcomes": outcomes(WITHOUT_BUGS, False),
+        },
+    }
+    return facts, first
+
+
+def _outcome(test: SelfTest, findings: Sequence[Finding]) -> dict[str, Any]:
     """What one audit of a self-test came to, as plain facts."""
     return {
         "seed": test.seed,
@@ -158,8 +194,8 @@ def outcome(test: SelfTest, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def all_tried(tests: Sequence[SelfTest], workers: int = 1) -> list[list[Finding]]:
+def _all_tried(tests: Sequence[SelfTest], workers: int) -> dict[SelfTest, list[Finding]]:
     """What every test finds: those of releases in several processes, those of training here."""
     released = [test for test in tests if WORST_CASES[test.bug].plan.release is not None]
     found = dict(zip(released, spread(tried, released, workers), strict=True))
-    return [found[test] if test in found else tried(test) for test in tests]
+    return {test: found[test] if test in found else tried(test) for test in tests}

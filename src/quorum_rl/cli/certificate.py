@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from quorum_rl import budget, report
+from quorum_rl.cli.flags import given
 from quorum_rl.cli.output import RefutedError, console, refuting, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
-
-if TYPE_CHECKING:
-    from quorum_rl.budget import Checked
 
 CertificateFile = Annotated[Path, Positional("CERTIFICATE")]
 
@@ -29,15 +28,11 @@ class Show:
     """Print the whole certificate as JSON."""
 
     def run(self) -> None:
-        from quorum_rl.budget import certificate, read_certificate, read_ledger
-
         if _is_ledger(self.file):
-            with refuting():
-                record = read_ledger(self.file)
-            made = certificate(record, delta=self.delta)
+            _, made = _certified(self.file, self.delta)
         else:
             _refuse_delta(self.delta)
-            made = read_certificate(_certificate_file(self.file))
+            made = budget.read_certificate(_certificate_file(self.file))
         if self.json:
             print(made.to_json())
             return
@@ -86,30 +81,24 @@ class Verify:
     def run(self) -> None:
         if _is_ledger(self.file):
             self._check_ledger()
-            return
-        _refuse_delta(self.delta)
-        show_checked(check(self.file, self.ledger, self.public_key), as_json=self.json)
+        else:
+            _refuse_delta(self.delta)
+            show_checked(self.file, self.ledger, self.public_key, as_json=self.json)
 
     def _check_ledger(self) -> None:
-        from quorum_rl.budget import certificate, read_ledger, verify
-
         if self.ledger is not None or self.public_key is not None:
             raise QuorumError(
                 f"{str(self.file)!r} is a ledger by itself: give a certificate to compare with it."
             )
-        with refuting():
-            record = read_ledger(self.file)
-        made = certificate(record, delta=self.delta)
-        found = verify(record, epsilon=made.epsilon, delta=made.delta)
+        record, made = _certified(self.file, self.delta)
+        found = budget.verify(record, epsilon=made.epsilon, delta=made.delta)
         if not found.holds:
             raise RefutedError(f"the certificate does not hold: {'; '.join(found.reasons)}.")
-        if self.json:
-            facts = {"epsilon": made.epsilon, "delta": made.delta, "other_route": found.epsilon}
-            show_facts(facts, as_json=True)
-            return
-        console().print(
+        show_facts(
+            {**given(made, "epsilon delta"), "other_route": found.epsilon},
             f"the certificate holds: epsilon = {made.epsilon:g} at delta = {made.delta:g}; "
-            f"{found.epsilon:.6g} by the other route."
+            f"{found.epsilon:.6g} by the other route.",
+            as_json=self.json,
         )
 
 
@@ -121,9 +110,7 @@ class Schema:
     """
 
     def run(self) -> None:
-        from quorum_rl.budget import schema_text
-
-        print(schema_text(), end="")
+        print(budget.schema_text(), end="")
 
 
 @dataclass(frozen=True)
@@ -137,9 +124,7 @@ class Keygen:
     """The file to write, for its owner only. Keep it out of everything that is published."""
 
     def run(self) -> None:
-        from quorum_rl.budget import generate_key
-
-        print(generate_key(self.file))
+        print(budget.generate_key(self.file))
 
 
 @dataclass(frozen=True)
@@ -155,46 +140,34 @@ class Sign:
     """The private key, a file of 'quorum certificate keygen'."""
 
     def run(self) -> None:
-        from quorum_rl.budget import read_certificate, sign_file
-
-        read_certificate(self.file)  # nothing else is signed
-        console().print(f"the signature is in {sign_file(self.file, self.key)}")
+        budget.read_certificate(self.file)  # nothing else is signed
+        console().print(f"the signature is in {budget.sign_file(self.file, self.key)}")
 
 
-def check(path: Path, ledger: Path | None, public_key: str | None) -> "Checked":
-    """What is found in a certificate, the folder of a run, or a bundle.
+def show_checked(path: Path, ledger: Path | None, public_key: str | None, *, as_json: bool) -> None:
+    """Check a certificate, the folder of a run, or a bundle, and say what was found beside it.
 
     Raises:
         RefutedError: if anything in it is wrong.
         QuorumError: if there is nothing to check.
     """
-    from quorum_rl.budget import LEDGER, check_certificate, public_key_in_hex
-    from quorum_rl.report import check_bundle
-
-    key = None if public_key is None else public_key_in_hex(public_key)
+    key = None if public_key is None else budget.public_key_in_hex(public_key)
     file = _certificate_file(path)
     is_bundle = (path / "MANIFEST.json").exists()
-    needed = [] if is_bundle else [file, file.parent / LEDGER]
+    needed = [] if is_bundle else [file, file.parent / budget.LEDGER]
     if ledger is not None:
         needed[1:] = [ledger]
     try:
         if is_bundle:
-            return check_bundle(path, ledger=ledger, public_key=key)
-        return check_certificate(file, ledger=ledger, public_key=key)
+            checked = report.check_bundle(path, ledger=ledger, public_key=key)
+        else:
+            checked = budget.check_certificate(file, ledger=ledger, public_key=key)
     except QuorumError as error:
         without_package = isinstance(error.__cause__, ImportError)
         if without_package or not all(place.is_file() for place in needed):
             raise
         raise RefutedError(str(error)) from error
-
-
-def show_checked(checked: "Checked", *, as_json: bool) -> None:
-    """Say what was found beside a certificate in which nothing is wrong."""
-    if as_json:
-        show_facts(checked.facts(), as_json=True)
-        return
-    for sentence in checked.sentences():
-        console().print(sentence)
+    show_facts(checked.facts(), *checked.sentences(), as_json=as_json)
 
 
 def _is_ledger(path: Path) -> bool:
@@ -208,6 +181,13 @@ def _is_ledger(path: Path) -> bool:
         raise QuorumError(f"there is no certificate and no ledger at {str(path)!r}.") from None
     except OSError:
         return True  # whose reader says what is wrong
+
+
+def _certified(path: Path, delta: float | None) -> "tuple[budget.LedgerRecord, budget.Certificate]":
+    """A ledger that is sound, and what it certifies."""
+    with refuting():
+        record = budget.read_ledger(path)
+    return record, budget.certificate(record, delta=delta)
 
 
 def _certificate_file(path: Path) -> Path:

@@ -1,9 +1,10 @@
 """`quorum completion`: scripts with which shells complete commands, flags and their values."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args, get_origin
 
-from quorum_rl.cli.parser import UNIVERSAL, Flag, Positional, flags_of
+from quorum_rl.cli.parser import UNIVERSAL, Positional, flags_of
 
 Shell = Literal["bash", "zsh", "fish"]
 # `words` has the commands in the place of a command, and flags or values in their places; where it
@@ -57,57 +58,48 @@ class Completion:
             print((ZSH if self.shell == "zsh" else "") + _bash(), end="")
 
 
-def _places() -> dict[str, list[str]]:
+def _places() -> dict[str, Sequence[str]]:
     """What may follow the words of an unfinished command."""
     from quorum_rl.cli.main import COMMANDS
 
-    groups = {name: list(inner) for name, (_, inner) in COMMANDS.items() if inner}
-    return {"": list(COMMANDS), **groups, "completion": list(get_args(Shell))}
+    groups = {name: inner for name, (_, inner) in COMMANDS.items() if inner}
+    return {"": list(COMMANDS), **groups, "completion": get_args(Shell)}
 
 
-def _flags() -> dict[str, list[Flag]]:
-    """The flags of every command."""
+def _flags() -> dict[str, dict[str, tuple[str, ...]]]:
+    """The flags of every command, as they are written, and the few words that may follow each."""
     from quorum_rl.cli.main import load, paths
 
     return {
-        " ".join(path): [flag for flag in flags_of(load(path)) if flag.is_word and not flag.metavar]
+        " ".join(path): {
+            spelling: get_args(flag.kind) if get_origin(flag.kind) is Literal else ()
+            for flag in flags_of(load(path))
+            if flag.is_word and not flag.metavar
+            for spelling in flag.spellings
+        }
+        | dict.fromkeys(UNIVERSAL, ())
         for path in paths()
     }
 
 
-def _spellings(flags: list[Flag]) -> list[str]:
-    """The ways to write these flags, and those that every command has."""
-    found = []
-    for flag in flags:
-        if flag.kind is not bool or flag.optional or not flag.default:
-            found.append(f"--{flag.name}")
-        if flag.kind is bool and (flag.optional or flag.default):
-            found.append(f"--no-{flag.name}")
-    return [*found, *UNIVERSAL]
-
-
-def _values() -> dict[str, tuple[str, ...]]:
-    """What may follow a flag of a command, where that is one of a few words."""
-    return {
-        f"{command} --{flag.name}": get_args(flag.kind)
-        for command, flags in _flags().items()
-        for flag in flags
-        if get_origin(flag.kind) is Literal
-    }
-
-
 def _bash() -> str:
-    def cases(indent: int, words_at: dict[str, list[str]] | dict[str, tuple[str, ...]]) -> str:
+    def cases(indent: int, words_at: Mapping[str, Iterable[str]]) -> str:
         return "\n".join(
             f'{" " * indent}"{place}") words="{" ".join(words)}" ;;'
             for place, words in words_at.items()
         )
 
+    values = {
+        f"{command} {flag}": words
+        for command, flags in _flags().items()
+        for flag, words in flags.items()
+        if words
+    }
     return BASH.format(
         groups="|".join(place for place in _places() if place not in ("", "completion")),
         places=cases(8, _places()),
-        values=cases(8, _values()),
-        flags=cases(12, {command: _spellings(flags) for command, flags in _flags().items()}),
+        values=cases(8, values),
+        flags=cases(12, _flags()),
     )
 
 
@@ -116,11 +108,9 @@ def _fish() -> str:
         f"complete -c quorum -f -n '__quorum_at {place}' -a '{' '.join(words)}'"
         for place, words in _places().items()
     ]
-    values = _values()
     for command, flags in _flags().items():
-        for spelling in _spellings(flags):
-            words = " ".join(values.get(f"{command} {spelling}", ()))
-            takes = f" -x -a '{words}'" if words else ""
-            flag = spelling.removeprefix("--")
-            lines.append(f"complete -c quorum -n '__quorum_in {command}' -l {flag}{takes}")
+        for flag, words in flags.items():
+            takes = f" -x -a '{' '.join(words)}'" if words else ""
+            name = flag.removeprefix("--")
+            lines.append(f"complete -c quorum -n '__quorum_in {command}' -l {name}{takes}")
     return FISH + "\n".join(lines) + "\n"

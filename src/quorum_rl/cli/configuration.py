@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.cli.parser import NONE, RUNS_CODE, Flag, as_kind, flags_of, in_words
+from quorum_rl.cli.parser import NONE, RUNS_CODE, as_kind, flags_of, in_words
 from quorum_rl.errors import QuorumError, unknown_name
 
 FLAG: Final = "--config"
@@ -70,10 +70,8 @@ def read_table(
     return table
 
 
-def values_of(
-    command: Any, table: Mapping[str, Any], where: str
-) -> dict[tuple[str | None, str], Any]:
-    """What a table sets about a command, by the group and the name of its fields.
+def values_of(command: Any, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What a table sets about a command, by the names of its flags.
 
     Settings may have the names that they had in older versions.
 
@@ -88,7 +86,13 @@ def values_of(
         flag = known.get(name) or known.get(renamed.get(name, ""))
         if flag is None:
             raise QuorumError(f"{where}: {unknown_name('setting', name, known)}")
-        values[flag.within, flag.field] = _converted(value, flag, where, key)
+        try:
+            is_none = flag.optional and value == NONE
+            values[flag.name] = None if is_none else as_kind(value, flag.kind)
+        except TypeError:
+            raise QuorumError(
+                f"{where}: {key} is {value!r}, and must be {in_words(flag.kind)}: correct it."
+            ) from None
     return values
 
 
@@ -148,19 +152,3 @@ def _written(value: Any) -> str:
         case _:
             # JSON's texts are TOML's, but for one character.
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _converted(value: Any, flag: Flag, where: str, key: str) -> Any:
-    """A value of a file as the command takes it.
-
-    Raises:
-        QuorumError: if it is of another type.
-    """
-    if flag.optional and value == NONE:
-        return None
-    try:
-        return as_kind(value, flag.kind)
-    except TypeError:
-        raise QuorumError(
-            f"{where}: {key} is {value!r}, and must be {in_words(flag.kind)}: correct it."
-        ) from None

@@ -4,17 +4,19 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from quorum_rl.cli.output import check_folder, check_seed, console, timed_bar
+from quorum_rl import budget, envs, experts, logs, pipeline, report
+from quorum_rl.cli.evaluate import Evaluate
+from quorum_rl.cli.experts import Train
+from quorum_rl.cli.fit import Fit
+from quorum_rl.cli.output import check_folder, console, start_jax, timed_bar
 from quorum_rl.errors import MissingPackageError, QuorumError
+from quorum_rl.files import write_json
+from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from quorum_rl.experts import LoggedExperts
-    from quorum_rl.logs import Demonstrations
-    from quorum_rl.pipeline import Comparison, Method
 
 WORLD: Final = "CartPole"
 EXPERTS: Final = 300
@@ -24,7 +26,7 @@ EPSILON, DELTA = 1.0, 1e-4
 SEEDS: Final = 3
 EPISODES: Final = 50
 STEPS: Final = 1000  # of what is compared: fewer than its own, so that two cores are soon done
-LOCAL: Final[dict[str, Any]] = {}  # as `quorum fit` has it
+LOCAL: Final = FitSettings()  # as `quorum fit` has it
 MARK: Final = "DEMO.txt"  # only in a folder that has it may files be replaced
 
 
@@ -47,22 +49,19 @@ class Demo:
     renamed: ClassVar = {"out": "folder"}
 
     def run(self) -> None:
-        check_seed(self.seed)
         begun = time.monotonic()
         self._prepare_folder()
-        from quorum_rl.distributed import prepare
-
-        prepare()
+        start_jax()
         self._experts()
-        demonstrations, experts = self._demonstrations()
+        demonstrations, acting = self._demonstrations()
         self._fit()
-        comparison = self._compare(demonstrations, experts)
+        comparison = self._compare(demonstrations, acting)
         console().print(_table(comparison))
         console().print(
             f"DP-SGD and training without privacy take {STEPS:,} steps here, to be soon done."
         )
-        report = self._report(comparison)
-        console().print(f"{time.monotonic() - begun:.0f} seconds in all. {report}")
+        where = self._report(comparison)
+        console().print(f"{time.monotonic() - begun:.0f} seconds in all. {where}")
 
     @property
     def _run(self) -> Path:
@@ -99,58 +98,42 @@ class Demo:
         except OSError as error:
             raise QuorumError(f"{str(self.folder)!r} cannot be made: {error.strerror}.") from error
         check_folder(self.folder)
-        for old in self.folder.glob(
-            f"{self._log_file.name}*"
-        ):  # with its mark that it was released
+        for old in self.folder.glob(f"{self._log_file.name}*"):  # and its mark of a release
             old.unlink()
         (self._run / "ledger.jsonl").unlink(missing_ok=True)
 
     def _experts(self) -> None:
         from quorum_rl.cli.expert_training import train
-        from quorum_rl.cli.experts import Train
 
         console().print(f"1. Experts: {EXPERTS}, trained on variations of {WORLD}")
-        train(
-            Train(
-                world=WORLD, out=self._expert_file, preset="small", seed=self.seed, overwrite=True
-            )
-        )
+        train(Train(world=WORLD, out=self._expert_file, preset="small", seed=self.seed))
 
-    def _demonstrations(self) -> "tuple[Demonstrations, LoggedExperts]":
+    def _demonstrations(self) -> "tuple[logs.Demonstrations, experts.LoggedExperts]":
         """What the experts do, and how long they agree: no secret, as they are synthetic."""
-        from quorum_rl.envs import get_world
-        from quorum_rl.experts import load_population
-        from quorum_rl.logs import agreement_curve, collect, save_demonstrations
-
         console().print(
             f"2. Demonstrations: {TRAJECTORIES} trajectories of each, every action with a "
             f"probability of at least {FLOOR}"
         )
-        demonstrations, experts = collect(
-            load_population(self._expert_file).smoothed(FLOOR),
-            get_world(WORLD),
+        demonstrations, acting = logs.collect(
+            experts.load_population(self._expert_file).smoothed(FLOOR),
+            envs.get_world(WORLD),
             trajectories=TRAJECTORIES,
             minimum_experts=EXPERTS - 1,
             seed=self.seed,
         )
-        save_demonstrations(demonstrations, self._log_file)
-        curve = agreement_curve(experts, demonstrations, trajectories=100)
+        logs.save_demonstrations(demonstrations, self._log_file)
+        curve = logs.agreement_curve(acting, demonstrations, trajectories=100)
         agreeing = ", ".join(f"{curve.mean[steps - 1]:.0%}" for steps in (1, 5, 10, 20))
         console().print(
             f"   {demonstrations.transition_count:,} transitions; after 1, 5, 10 and 20 steps "
             f"{agreeing} of the experts would have gone along"
         )
-        return demonstrations, experts
+        return demonstrations, acting
 
     def _fit(self) -> None:
-        from quorum_rl.budget import Budget
-        from quorum_rl.cli.evaluate import Evaluate
-        from quorum_rl.cli.fit import Fit
-        from quorum_rl.pipeline import FitSettings
-
         console().print("3. One policy: each learns by itself, noisy sums say where they went")
         ledger = self._run / "ledger.jsonl"
-        Budget.create(ledger, epsilon=None, delta=DELTA, kind="research")
+        budget.Budget.create(ledger, epsilon=None, delta=DELTA, kind="research")
         Fit(
             demonstrations=self._log_file,
             epsilon=EPSILON,
@@ -159,22 +142,21 @@ class Demo:
             ledger=ledger,
             accept=("one-expert-each",),
             seed=self.seed,
-            settings=FitSettings(**LOCAL),
+            settings=LOCAL,
         ).run()
         Evaluate(policy=self._run, episodes=EPISODES, seed=self.seed).run()
 
-    def _compare(self, demonstrations: "Demonstrations", experts: "LoggedExperts") -> "Comparison":
-        from quorum_rl.envs import get_world
-        from quorum_rl.pipeline import FitSettings, chosen_learner, compare
-
-        declared = demonstrations.declared
+    def _compare(
+        self, demonstrations: "logs.Demonstrations", acting: "experts.LoggedExperts"
+    ) -> "pipeline.Comparison":
+        cost = EPSILON, DELTA
         console().print(f"4. The same with {SEEDS} seeds, and what it is measured against")
         with timed_bar(console(), "trainings") as update:
-            return compare(
-                experts,
+            return pipeline.compare(
+                acting,
                 demonstrations,
-                get_world(WORLD),
-                chosen_learner(declared, FitSettings(), (EPSILON, DELTA)),
+                envs.get_world(WORLD),
+                pipeline.chosen_learner(demonstrations.declared, FitSettings(), cost),
                 _methods(),
                 delta=DELTA,
                 seeds=SEEDS,
@@ -183,30 +165,26 @@ class Demo:
                 progress=update,
             )
 
-    def _report(self, comparison: "Comparison") -> str:
-        from quorum_rl.files import write_json
-        from quorum_rl.report import write_report
-
+    def _report(self, comparison: "pipeline.Comparison") -> str:
         write_json(self._run / "comparison.json", comparison.to_json())
         try:
-            return f"The report: {write_report(self._run)}"
+            return f"The report: {report.write_report(self._run)}"
         except MissingPackageError as error:
             return f"There is no report, for {error}"
 
 
-def _methods() -> "list[Method]":
-    from quorum_rl.pipeline import FitSettings, Method
-
+def _methods() -> "list[pipeline.Method]":
+    method = pipeline.Method
     dp_sgd = FitSettings(method="dp-sgd", private_steps=STEPS)
     without = FitSettings(method="non-private", release_only_steps=STEPS)
     return [
-        Method(name="local updates", settings=FitSettings(**LOCAL), epsilon=EPSILON),
-        Method(name="DP-SGD", settings=dp_sgd, epsilon=EPSILON),
-        Method(name="non-private", settings=without),
+        method(name="local updates", settings=LOCAL, epsilon=EPSILON),
+        method(name="DP-SGD", settings=dp_sgd, epsilon=EPSILON),
+        method(name="non-private", settings=without),
     ]
 
 
-def _table(comparison: "Comparison") -> "Table":
+def _table(comparison: "pipeline.Comparison") -> "Table":
     from rich.table import Table
 
     made = Table("method", "epsilon", "delta", "normalised return [95%]", "return")

@@ -2,17 +2,23 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from quorum_rl import envs, experts, logs, report
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile
-from quorum_rl.cli.output import check_new_file, check_seed, console, save_picture, show_facts
+from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, given, world_to_use
+from quorum_rl.cli.output import (
+    check_new_file,
+    console,
+    save_picture,
+    show_facts,
+    start_jax,
+)
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
     from quorum_rl.experts import Population, UnloggedExperts
-    from quorum_rl.logs import Demonstrations
 
 MINARI = "minari:"
 
@@ -51,8 +57,6 @@ class Collect(GymnasiumFlags, NewFile):
                         "overwrite")  # fmt: skip
 
     def run(self) -> None:
-        from quorum_rl.distributed import prepare
-
         self.check_new()
         if (self.gymnasium is None) != (self.horizon is None):
             raise QuorumError("--gymnasium and --horizon go together: give both or neither.")
@@ -61,58 +65,34 @@ class Collect(GymnasiumFlags, NewFile):
                 "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
             )
         self.check_gymnasium()
-        check_seed(self.seed)
-        prepare()
-        from quorum_rl.distributed import is_first, join
-        from quorum_rl.experts import load_population, smoothed_by
-        from quorum_rl.logs import save_demonstrations
-
-        if self.gymnasium is None:  # whose environments one process steps, with workers of its own
-            join()
-        population = load_population(self.experts)
-        acting: UnloggedExperts = population
+        # One process steps Gymnasium's environments, with workers of its own.
+        is_first = start_jax(together=self.gymnasium is None)
+        population = experts.load_population(self.experts)
+        acting: experts.UnloggedExperts = population
         if self.p_min:
-            greedy = self.smoothing == "greedy"
-            acting = smoothed_by("greedy" if greedy else "uniform mixture", population, self.p_min)
+            how: Any = self.smoothing.replace("-", " ")
+            acting = experts.smoothed_by(how, population, self.p_min)
         demonstrations = self._collected(population, acting)
-        if not is_first():  # all have all
+        if not is_first:  # all have all
             return
-        save_demonstrations(demonstrations, self.out)
+        logs.save_demonstrations(demonstrations, self.out)
         kept = "reproducible chance: not private against who knows the seed; "
         console().print(
             f"{kept if self.seed is not None else ''}{self.trajectories} trajectories of every "
             f"expert, floor {demonstrations.declared.p_min:g}: {self.out}"
         )
 
-    def _collected(self, population: "Population", acting: "UnloggedExperts") -> "Demonstrations":
-        from quorum_rl.cli.expert_training import world_of
-        from quorum_rl.distributed import usable_cores
-        from quorum_rl.envs import with_params
-        from quorum_rl.logs import collect, collect_from_gymnasium
-
-        if self.gymnasium is not None and self.horizon is not None:
-            log, _ = collect_from_gymnasium(
-                acting,
-                self.gymnasium,
-                self.gymnasium_param,
-                trajectories=self.trajectories,
-                horizon=self.horizon,
-                minimum_experts=self.minimum_experts,
-                workers=self.workers or usable_cores(),
-                seed=self.seed,
-            )
-            return log
-        world = world_of(population, self.world)
-        params = with_params(world, **self.param)
-        log, _ = collect(
-            acting,
-            world,
-            params,
-            trajectories=self.trajectories,
-            minimum_experts=self.minimum_experts,
-            seed=self.seed,
-        )
-        return log
+    def _collected(
+        self, population: "Population", acting: "UnloggedExperts"
+    ) -> "logs.Demonstrations":
+        options = given(self, "trajectories minimum_experts seed")
+        if self.gymnasium is not None:
+            options |= {"horizon": self.horizon, "workers": self.processes()}
+            place = self.gymnasium, self.gymnasium_param
+            return logs.collect_from_gymnasium(acting, *place, **options)[0]
+        world = world_to_use(self.world, population.origin.get("world"), "these experts")
+        params = envs.with_params(world, **self.param)
+        return logs.collect(acting, world, params, **options)[0]
 
 
 @dataclass(frozen=True)
@@ -128,9 +108,7 @@ class Show:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        from quorum_rl.logs import open_demonstrations
-
-        facts = asdict(open_demonstrations(self.file).declared)
+        facts = asdict(logs.open_demonstrations(self.file).declared)
         show_facts(facts, as_json=self.json)
 
 
@@ -170,39 +148,26 @@ class Import(NewFile):
     """I promise that episodes truncated before the horizon followed a public rule."""
 
     def run(self) -> None:
-        from quorum_rl.logs import (
-            Declared,
-            columns_named,
-            read_minari,
-            read_table,
-            save_demonstrations,
-        )
-
         self.check_new()
         declared = None
-        needed = (self.actions, self.observations, self.horizon)
-        if any(number is not None for number in needed) or self.p_min is not None:
+        if (self.actions, self.observations, self.horizon, self.p_min) != (None,) * 4:
             if self.actions is None or self.observations is None or self.horizon is None:
                 raise QuorumError("--actions, --observations and --horizon go together: give all.")
-            declared = Declared(
-                action_count=self.actions,
-                observation_size=self.observations,
-                horizon=self.horizon,
-                p_min=self.p_min,
-                minimum_experts=self.minimum_experts,
-                minimum_trajectories=self.minimum_trajectories,
-                early_truncation_is_public=self.early_truncation_is_public,
+            names = "horizon p_min minimum_experts minimum_trajectories early_truncation_is_public"
+            declared = logs.Declared(
+                action_count=self.actions, observation_size=self.observations, **given(self, names)
             )
         if self.source.startswith(MINARI):
-            demonstrations = read_minari(self.source.removeprefix(MINARI), declared)
+            demonstrations = logs.read_minari(self.source.removeprefix(MINARI), declared)
         else:
             named = {
-                name: given.split(",") if "," in given else given
-                for name, given in self.columns.items()
+                name: column.split(",") if "," in column else column
+                for name, column in self.columns.items()
             }
-            demonstrations = read_table(Path(self.source), declared, columns_named(named))
+            columns = logs.columns_named(named)
+            demonstrations = logs.read_table(Path(self.source), declared, columns)
         settled = demonstrations.of_at_least(self.minimum_experts, self.minimum_trajectories)
-        save_demonstrations(settled, self.out)
+        logs.save_demonstrations(settled, self.out)
         console().print(f"imported: {self.out}")
 
 
@@ -221,13 +186,11 @@ class Export:
     """Replace the file if it exists."""
 
     def run(self) -> None:
-        from quorum_rl.logs import open_demonstrations, write_minari, write_table
-
         if self.out.startswith(MINARI):
-            write_minari(open_demonstrations(self.file), self.out.removeprefix(MINARI))
+            logs.write_minari(logs.open_demonstrations(self.file), self.out.removeprefix(MINARI))
         else:
             check_new_file(Path(self.out), overwrite=self.overwrite)
-            write_table(open_demonstrations(self.file), Path(self.out))
+            logs.write_table(logs.open_demonstrations(self.file), Path(self.out))
         console().print(f"exported: {self.out}")
 
 
@@ -255,21 +218,16 @@ class Agreement(DiagnosticFlags):
 
     def run(self) -> None:
         self.begin("the agreement of the experts")
-        from quorum_rl.logs import agreement_curve, open_demonstrations
-
-        demonstrations = open_demonstrations(self.file)
-        experts = experts_from(self.experts, demonstrations, self.experts_output)
-        curve = agreement_curve(experts, demonstrations, trajectories=self.samples, seed=self.seed)
-        if self.json:
-            facts = {"mean": curve.mean.tolist(), "quantiles": curve.quantiles.tolist()}
-            show_facts(facts, as_json=True)
-        else:
-            for steps in (1, 5, 10, 20, 40, 100, 200):
-                if steps <= len(curve.mean):
-                    console().print(f"{steps:>5} steps: mean agreement {curve.mean[steps - 1]:.4f}")
+        log = logs.open_demonstrations(self.file)
+        acting = experts_from(self.experts, log, self.experts_output)
+        curve = logs.agreement_curve(acting, log, trajectories=self.samples, seed=self.seed)
+        said = [
+            f"{steps:>5} steps: mean agreement {curve.mean[steps - 1]:.4f}"
+            for steps in (1, 5, 10, 20, 40, 100, 200)
+            if steps <= len(curve.mean)
+        ]
+        facts = {"mean": curve.mean.tolist(), "quantiles": curve.quantiles.tolist()}
+        show_facts(facts, *said, as_json=self.json)
         if self.picture is not None:
-            from quorum_rl.report import draw_agreement
-
-            declared = demonstrations.declared
-            title = f"{declared.world or self.file.name}, floor {declared.p_min}"
-            save_picture(draw_agreement(curve, title), self.picture)
+            title = f"{log.declared.world or self.file.name}, floor {log.declared.p_min}"
+            save_picture(report.draw_agreement(curve, title), self.picture)

@@ -2,18 +2,15 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from quorum_rl.cli.flags import GymnasiumFlags, world_to_use
-from quorum_rl.cli.output import check_new_file, check_seed, console, show_facts
+import quorum_rl
+from quorum_rl import evaluation, release
+from quorum_rl.cli.flags import POLICY, GymnasiumFlags, given, world_to_use
+from quorum_rl.cli.output import check_new_file, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
-
-if TYPE_CHECKING:
-    from quorum_rl.policy import Policy
-
-POLICY = "policy.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,85 +40,56 @@ class Evaluate(GymnasiumFlags):
     """Print one JSON object."""
 
     def run(self) -> None:
-        check_seed(self.seed)
         if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
             raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
         self.check_gymnasium()
         require("--episodes", self.episodes, at_least(1))
         if self.out is not None:
             check_new_file(self.out, overwrite=True)
-        from quorum_rl.policy import Policy
-
         file = self.policy / POLICY if self.policy.is_dir() else self.policy
         if self.policy.is_dir() and not file.exists():
             raise QuorumError(f"{str(self.policy)!r} holds no finished run: there is no {POLICY}.")
-        policy = Policy.load(file)
+        policy = quorum_rl.Policy.load(file)
         facts = self._estimated(policy) if self.fitted_q else self._measured(policy)
-        written = self._write(facts)
-        if self.json:
-            show_facts(facts, as_json=True)
-        else:
-            console().print(_in_words(facts) + (f": {written}" if written else ""))
+        path = self.out
+        if path is None and (self.policy / "config.json").exists():
+            path = self.policy / "evaluation.json"  # of other policies, only what was asked for
+        if path is not None:
+            write_json(path, facts)
+        said = _in_words(facts) + (f": {path}" if path else "")
+        show_facts(facts, said, as_json=self.json)
 
-    def _measured(self, policy: "Policy") -> dict[str, Any]:
+    def _measured(self, policy: "quorum_rl.Policy") -> dict[str, Any]:
         if self.gymnasium is not None:
             return self._measured_in(self.gymnasium, policy)
-        from quorum_rl.distributed import prepare
-
-        prepare()
+        start_jax()
         import jax
 
-        from quorum_rl.evaluation import policy_returns
-
         world = world_to_use(self.world, policy.world, "the policy")
-        found = policy_returns(policy, world, jax.random.key(self.seed), self.episodes)
+        key = jax.random.key(self.seed)
+        found = evaluation.policy_returns(policy, world, key, self.episodes)
         return _measured_facts(world.name, found, world.facts.normalised)
 
-    def _measured_in(self, environment: str, policy: "Policy") -> dict[str, Any]:
-        from quorum_rl.distributed import usable_cores
-        from quorum_rl.evaluation import gymnasium_returns, same_world
-
-        returns = gymnasium_returns(
-            policy.act,
-            environment,
-            self.gymnasium_param,
-            episodes=self.episodes,
-            seed=self.seed,
-            workers=self.workers or usable_cores(),
-        )
-        world = same_world(environment, self.gymnasium_param)
+    def _measured_in(self, environment: str, policy: "quorum_rl.Policy") -> dict[str, Any]:
+        params = self.gymnasium_param
+        options = {**given(self, "episodes seed"), "workers": self.processes()}
+        returns = evaluation.gymnasium_returns(policy.act, environment, params, **options)
+        world = evaluation.same_world(environment, params)
         normalised = None if world is None else world.facts.normalised
-        return _measured_facts(environment, returns, normalised) | {
-            "gymnasium_params": self.gymnasium_param
-        }
+        return _measured_facts(environment, returns, normalised) | {"gymnasium_params": params}
 
-    def _estimated(self, policy: "Policy") -> dict[str, Any]:
-        from quorum_rl.evaluation import fitted_q_estimate
-        from quorum_rl.release import read_released
-
+    def _estimated(self, policy: "quorum_rl.Policy") -> dict[str, Any]:
         if not self.policy.is_dir():
             raise QuorumError("--fitted-q needs released prefixes: give the folder of a run.")
-        found = fitted_q_estimate(
-            read_released(self.policy / "released.parquet"), policy.act, seed=self.seed
-        )
+        released = release.read_released(self.policy / "released.parquet")
+        found = evaluation.fitted_q_estimate(released, policy.act, seed=self.seed)
         protocol = "fitted-q: estimated from released data, not measured"
         facts = _facts(policy.world or "the world of the logs", found.value, protocol=protocol)
         return facts | {"estimate": asdict(found), "statement": str(found)}
 
-    def _write(self, facts: dict[str, Any]) -> Path | None:
-        """A run's folder keeps the result; anything else only what was asked for."""
-        path = self.out
-        if path is None and (self.policy / "config.json").exists():
-            path = self.policy / "evaluation.json"
-        if path is not None:
-            write_json(path, facts)
-        return path
-
 
 def _measured_facts(world: str, returns: Any, normalised: Any) -> dict[str, Any]:
-    from quorum_rl.evaluation import summarise
-
-    summary = summarise(returns)
+    summary = evaluation.summarise(returns)
     spread = summary.mean_interval
     interval = None if spread is None else [spread.low, spread.high]
     return _facts(world, summary.mean, interval, returns, normalised)

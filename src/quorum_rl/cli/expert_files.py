@@ -1,20 +1,17 @@
 """Experts from where a user keeps them: one file of a population, or an ONNX file for each."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from quorum_rl import experts, logs, release
 from quorum_rl.errors import QuorumError
-
-if TYPE_CHECKING:
-    from quorum_rl.experts import LoggedExperts, UnloggedExperts
-    from quorum_rl.logs import Demonstrations
 
 Output = Literal["probabilities", "logits"]
 
 
 def experts_from(
-    path: Path, demonstrations: "Demonstrations", output: Output = "probabilities"
-) -> "LoggedExperts":
+    path: Path, demonstrations: "logs.Demonstrations", output: Output = "probabilities"
+) -> "experts.LoggedExperts":
     """The experts at a path, as they acted in the demonstrations.
 
     A path is a file of 'quorum experts train', a folder of ONNX files, a pattern such as
@@ -25,31 +22,23 @@ def experts_from(
     Raises:
         QuorumError: if there are none, or they are not those who acted.
     """
-    from quorum_rl.release import experts_who_acted
-
-    return experts_who_acted(_experts(path, demonstrations, output), demonstrations)
-
-
-def _experts(path: Path, demonstrations: "Demonstrations", output: Output) -> "UnloggedExperts":
-    from quorum_rl.experts import OnnxExperts, load_population
-
-    declared = demonstrations.declared
-    files = _onnx_files(path, demonstrations.expert_names)
+    declared, files = demonstrations.declared, _onnx_files(path, demonstrations.expert_names)
+    found: experts.UnloggedExperts
     if files is None:
-        return load_population(path)
-    return OnnxExperts.from_files(
-        files,
-        observation_size=declared.observation_size,
-        action_count=declared.action_count,
-        p_min=declared.p_min or 0.0,
-        output=output,
-    )
+        found = experts.load_population(path)
+    else:
+        found = experts.OnnxExperts.from_files(
+            files,
+            observation_size=declared.observation_size,
+            action_count=declared.action_count,
+            p_min=declared.p_min or 0.0,
+            output=output,
+        )
+    return release.experts_who_acted(found, demonstrations)
 
 
 def _onnx_files(path: Path, names: tuple[str, ...]) -> list[Path] | None:
     """One file for each expert; None if the path is that of a population."""
-    from quorum_rl.experts import files_named
-
     if path.is_dir():
         found = list(path.glob("*.onnx"))
     elif path.suffix.lower() == ".txt":
@@ -60,7 +49,7 @@ def _onnx_files(path: Path, names: tuple[str, ...]) -> list[Path] | None:
         return None
     if not found:
         raise QuorumError(f"experts {str(path)!r}: there is no ONNX file: give one per expert.")
-    return found if path.suffix.lower() == ".txt" else files_named(found, names)
+    return found if path.suffix.lower() == ".txt" else experts.files_named(found, names)
 
 
 def _listed(path: Path) -> list[Path]:

@@ -11,40 +11,25 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from quorum_rl import __version__
+from quorum_rl import __version__, envs, experts
 from quorum_rl.cli.experts import Train
-from quorum_rl.cli.flags import world_to_use
-from quorum_rl.cli.output import Update, console, stoppable, timed_bar
+from quorum_rl.cli.output import console, stoppable_bar
 from quorum_rl.distributed import is_first, is_single_process
-from quorum_rl.envs import AnyWorld, check_world, get_world, world_names
 from quorum_rl.errors import Interrupted, QuorumError
-from quorum_rl.experts import (
-    Judged,
-    Population,
-    PopulationProgress,
-    Preset,
-    Stopped,
-    WaveState,
-    agents_per_wave,
-    load_standing,
-    save_population,
-    save_standing,
-    train_population,
-)
 
 SECONDS_BETWEEN_CHECKPOINTS = 600
 
 
 def train(command: Train) -> None:
     """Train, choose and save experts; or stop, and leave what is needed to go on."""
-    world = get_world(command.world)
-    if command.world not in world_names():
-        check_world(world)
+    world = envs.get_world(command.world)
+    if command.world not in envs.world_names():
+        envs.check_world(world)
     chosen = command.planned(world)
     configuration = _configuration(command, chosen)
     begun = time.perf_counter()
     judged, numbers = _trained(command, world, chosen, configuration)
-    population = Population(
+    population = experts.Population(
         observation_size=world.spaces.observation_size,
         action_count=world.spaces.action_count,
         network=jax.tree.map(lambda leaf: leaf[numbers], judged.network),
@@ -56,7 +41,7 @@ def train(command: Train) -> None:
             "--learning-rates, or ask for fewer experts."
         )
     if is_first():  # all have all
-        save_population(population, command.out, half_precision=command.half_precision)
+        experts.save_population(population, command.out, half_precision=command.half_precision)
     _unfinished(command).unlink(missing_ok=True)
     _shown().print(
         f"{len(population)} experts after {time.perf_counter() - begun:.0f} s: {command.out}; "
@@ -65,41 +50,54 @@ def train(command: Train) -> None:
 
 
 def _trained(
-    command: Train, world: AnyWorld, chosen: Preset, configuration: dict[str, Any]
-) -> tuple[Judged, npt.NDArray[np.intp]]:
+    command: Train, world: envs.AnyWorld, chosen: experts.Preset, configuration: dict[str, Any]
+) -> tuple[experts.Judged, npt.NDArray[np.intp]]:
     """Train all agents, going on from where an interrupted command stopped."""
     plan, recipe = chosen.plan, chosen.recipe
-    unfinished = _unfinished(command)
+    unfinished, shown = _unfinished(command), _shown()
     standing = None
     if unfinished.exists():
-        standing = load_standing(unfinished, world, recipe, configuration)
-        _shown().print(f"going on from {str(unfinished)!r}")
-    _shown().print(
+        standing = experts.load_standing(unfinished, world, recipe, configuration)
+        shown.print(f"going on from {str(unfinished)!r}")
+    shown.print(
         f"{plan.agents} agents ({plan.settings} settings of {world.name} × {plan.candidates} "
         f"candidates), {plan.total_steps:,} steps each, hidden {recipe.hidden}, on "
         f"{len(jax.devices())} {jax.devices()[0].device_kind}"
     )
-    with stoppable(_shown()) as asked, timed_bar(_shown(), "steps") as update:
-        shell = _Shell(update, asked, unfinished, configuration)
+    steps, reported = 0, time.perf_counter()
+    saved = reported
+    with stoppable_bar(shown, "steps") as update:
+
+        def report(progress: experts.PopulationProgress, standing: experts.WaveState) -> bool:
+            """Between two chunks: the bar moves, a checkpoint may be due, somebody may stop it."""
+            nonlocal steps, reported, saved
+            now = time.perf_counter()
+            speed = (progress.steps - steps) / (now - reported)
+            returned = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"
+            steps, reported = progress.steps, now
+            if now - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                experts.save_standing(standing, unfinished, configuration)
+                saved = time.perf_counter()
+            return update(steps, progress.total_steps, f"{speed:,.0f} steps/s, return {returned}")
+
         try:
-            return train_population(
+            return experts.train_population(
                 world,
                 plan,
                 recipe,
                 seed=command.seed,
-                agents_per_wave=agents_per_wave(world, plan, recipe),
+                agents_per_wave=experts.agents_per_wave(world, plan, recipe),
                 standing=standing,
-                report=shell.report,
+                report=report,
             )
-        except Stopped as stopped:
-            save_standing(stopped.standing, unfinished, configuration)
+        except experts.Stopped as stopped:
+            experts.save_standing(stopped.standing, unfinished, configuration)
             raise Interrupted(
-                f"stopped after {shell.steps:,} steps; the same command goes on from "
-                f"{str(unfinished)!r}."
+                f"stopped after {steps:,} steps; the same command goes on from {str(unfinished)!r}."
             ) from None
 
 
-def _configuration(command: Train, chosen: Preset) -> dict[str, Any]:
+def _configuration(command: Train, chosen: experts.Preset) -> dict[str, Any]:
     """All that decides what experts come out, as a file can hold it."""
     made = {"world": _lasting(command.world), "seed": command.seed}
     made |= asdict(chosen.plan) | asdict(chosen.recipe)
@@ -131,32 +129,3 @@ def _lasting(world: str) -> str:
     """A world's name that is true from any folder."""
     path, colon, attribute = world.rpartition(":")
     return f"{Path(path).resolve()}:{attribute}" if colon else world
-
-
-def world_of(population: Population, named: str | None) -> AnyWorld:
-    """The world that experts were trained on, as the user named it or their file does."""
-    return world_to_use(named, population.origin.get("world"), "these experts")
-
-
-class _Shell:
-    """Between two chunks: the bar moves, a checkpoint may be due, somebody asks to stop."""
-
-    def __init__(
-        self, update: Update, asked: list[bool], unfinished: Path, configuration: dict[str, Any]
-    ) -> None:
-        self.update, self.asked = update, asked
-        self.unfinished, self.configuration = unfinished, configuration
-        self.steps = 0
-        self.reported = self.saved = time.perf_counter()
-
-    def report(self, progress: PopulationProgress, standing: WaveState) -> bool:
-        now = time.perf_counter()
-        speed = (progress.steps - self.steps) / (now - self.reported)
-        shown = "-" if math.isnan(progress.mean_return) else f"{progress.mean_return:.4g}"
-        remark = f"{speed:,.0f} steps/s, return {shown}"
-        self.update(progress.steps, progress.total_steps, remark)
-        self.steps, self.reported = progress.steps, now
-        if now - self.saved > SECONDS_BETWEEN_CHECKPOINTS:
-            save_standing(standing, self.unfinished, self.configuration)
-            self.saved = time.perf_counter()
-        return self.asked[0]

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from quorum_rl.cli.flags import DiagnosticFlags, NewFile
-from quorum_rl.cli.output import check_seed, console, save_picture, show_facts
+from quorum_rl import envs, experts, report
+from quorum_rl.cli.flags import DiagnosticFlags, NewFile, given, world_to_use
+from quorum_rl.cli.output import save_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
-
-if TYPE_CHECKING:
-    from quorum_rl.envs import AnyWorld
-    from quorum_rl.experts import Preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,39 +53,23 @@ class Train(NewFile):
                         "overwrite")  # fmt: skip
 
     def run(self) -> None:
-        from quorum_rl.distributed import prepare
-
         self.check_new()
-        check_seed(self.seed)
-        prepare(fast=self.fast)
+        start_jax(fast=self.fast, together=True)
         from quorum_rl.cli.expert_training import train
-        from quorum_rl.distributed import join
 
-        join()
         train(self)
 
-    def planned(self, world: "AnyWorld") -> "Preset":
+    def planned(self, world: "envs.AnyWorld") -> "experts.Preset":
         """The preset with the flags' changes."""
-        from quorum_rl.experts import Preset, preset
-
-        base = preset(world, self.preset)
-        share = base.plan.experts / base.plan.settings
-        asked: dict[str, Any] = {
-            "settings": self.settings,
-            "candidates": self.candidates,
-            "total_steps": self.steps,
-            "learning_rates": self.learning_rates,
-            "batch_slices": self.batch_slices,
-            "experts": self.count,
-        }
+        base = experts.preset(world, self.preset)
+        plan, recipe = base.plan, base.recipe
+        asked = given(self, "settings candidates learning_rates batch_slices")
+        asked |= {"total_steps": self.steps, "experts": self.count}
         if self.settings is not None and self.count is None:
-            asked["experts"] = max(1, round(share * self.settings))
-        plan = replace(
-            base.plan, **{name: value for name, value in asked.items() if value is not None}
-        )
-        if self.hidden is None:
-            return Preset(plan, base.recipe)
-        return Preset(plan, replace(base.recipe, hidden=self.hidden))
+            asked["experts"] = max(1, round(plan.experts / plan.settings * self.settings))
+        changed = {name: value for name, value in asked.items() if value is not None}
+        hidden = recipe.hidden if self.hidden is None else self.hidden
+        return experts.Preset(replace(plan, **changed), replace(recipe, hidden=hidden))
 
 
 @dataclass(frozen=True)
@@ -104,12 +85,9 @@ class Show:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        from quorum_rl.experts import load_population
-
-        population = load_population(self.file)
-        facts: dict[str, Any] = {
-            "observation_size": population.observation_size,
-            "action_count": population.action_count,
+        population = experts.load_population(self.file)
+        facts = {
+            **given(population, "observation_size action_count"),
             "hidden": [layer.bias.shape[-1] for layer in population.network[:-1]],
             "declared_floor": population.p_min,
             **population.origin,
@@ -141,16 +119,11 @@ class Returns(DiagnosticFlags):
         self.begin("the returns of single experts")
         import numpy as np
 
-        from quorum_rl.cli.expert_training import world_of
-        from quorum_rl.envs import with_params
-        from quorum_rl.experts import default_returns, load_population
-
-        population = load_population(self.file)
-        world = world_of(population, self.world)
-        params = with_params(world, **self.param)
-        returns = default_returns(
-            population, world, params, episodes=self.episodes, p_min=self.p_min, seed=self.seed
-        )
+        population = experts.load_population(self.file)
+        world = world_to_use(self.world, population.origin.get("world"), "these experts")
+        params = envs.with_params(world, **self.param)
+        options = given(self, "episodes p_min seed")
+        returns = experts.default_returns(population, world, params, **options)
         quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])
         facts = {
             "experts": len(returns),
@@ -158,16 +131,9 @@ class Returns(DiagnosticFlags):
             "standard_deviation": float(returns.std()),
             "quantiles_5_25_50_75_95": quantiles.tolist(),
         }
-        if self.json:
-            show_facts(facts, as_json=True)
-        else:
-            shown = " ".join(f"{value:.4g}" for value in quantiles)
-            console().print(
-                f"{len(returns)} experts on the default world: mean {facts['mean']:.4g}, "
-                f"5/25/50/75/95% {shown}"
-            )
+        said = f"{len(returns)} experts on the default world: mean {facts['mean']:.4g}, "
+        said += "5/25/50/75/95% " + " ".join(f"{value:.4g}" for value in quantiles)
+        show_facts(facts, said, as_json=self.json)
         if self.picture is not None:
-            from quorum_rl.report import draw_returns
-
-            figure = draw_returns(returns, world.name, log_scale=world.name == "HIV")
+            figure = report.draw_returns(returns, world.name, log_scale=world.name == "HIV")
             save_picture(figure, self.picture)

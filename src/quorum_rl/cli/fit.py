@@ -1,22 +1,24 @@
 """`quorum fit` and `quorum train`: from demonstrations to a policy, in one command or in two."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from quorum_rl import budget, logs, pipeline, privacy, release
 from quorum_rl.cli.configuration import as_toml, repeated
-from quorum_rl.cli.flags import ExpertFlags, TrainingFlags
-from quorum_rl.cli.output import check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
+from quorum_rl.cli.output import (
+    console,
+    show_facts,
+    start_jax,
+    stoppable,
+    stoppable_bar,
+)
 from quorum_rl.errors import Interrupted, QuorumError
 
 if TYPE_CHECKING:
-    from quorum_rl.budget import Budget, Kind
     from quorum_rl.experts import LoggedExperts
-    from quorum_rl.logs import Demonstrations
-    from quorum_rl.pipeline import FitPlan, Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +32,23 @@ class _Training(TrainingFlags, ABC):
                         "minimum-experts", "accept", "dry-run", "json", "seed")  # fmt: skip
 
     def run(self) -> None:
-        check_seed(self.seed)
-        from quorum_rl.distributed import prepare
-
-        prepare()
-        from quorum_rl.distributed import is_first, join
-
-        join()
-        if not is_first():
+        if not start_jax(together=True):
             with stoppable(console(stderr=True)):  # Ctrl-C is for the first, and ends its help
                 self._help(self._options())
             return
+        shown = console(stderr=self.json)
         try:
-            with self._told() as options:
-                made = self._fitted(options)
+            with stoppable_bar(shown, "steps") as progress:
+                made = self._fitted(
+                    {
+                        **self._options(),
+                        "accepted": self.accept,
+                        "folder": self.folder,
+                        "report": shown.print,
+                        "progress": progress,
+                        "command": as_toml([self._name], self),
+                    }
+                )
         except Interrupted as stop:
             again = repeated([self._name], self, self.folder / "config.toml")
             raise Interrupted(f"{stop} Go on with: {again}") from None
@@ -54,7 +59,7 @@ class _Training(TrainingFlags, ABC):
         return type(self).__name__.lower()
 
     @abstractmethod
-    def _fitted(self, options: dict[str, Any]) -> "Fitted":
+    def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         """Do what the command is for."""
 
     @abstractmethod
@@ -64,61 +69,29 @@ class _Training(TrainingFlags, ABC):
     def _options(self) -> dict[str, Any]:
         """What is the same in all processes, by the names that `fit` has."""
         return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "minimum_experts": self.minimum_experts,
+            **given(self, "epsilon delta minimum_experts settings seed diagnostics_not_private"),
             "learner": self.chosen_learner(),
             "learner_settings": self.learner_settings(),
-            "settings": self.settings,
-            "seed": self.seed,
-            "diagnostics_not_private": self.diagnostics_not_private,
         }
 
-    @contextmanager
-    def _told(self) -> Iterator[dict[str, Any]]:
-        """The run's options, with a bar for its steps while the block lasts."""
-        shown = console(stderr=self.json)
-        with stoppable(shown) as asked, timed_bar(shown, "steps") as update:
+    def _budget(self) -> "budget.Budget | None":
+        return None if self.ledger is None else budget.Budget.open(self.ledger)
 
-            def progress(done: int, total: int) -> bool:
-                update(done, total)
-                return asked[0]
-
-            yield {
-                **self._options(),
-                "accepted": self.accept,
-                "folder": self.folder,
-                "report": shown.print,
-                "progress": progress,
-                "command": as_toml([self._name], self),
-            }
-
-    def _budget(self) -> "Budget | None":
-        from quorum_rl.budget import Budget
-
-        return None if self.ledger is None else Budget.open(self.ledger)
-
-    def _show(self, made: "Fitted") -> None:
+    def _show(self, made: "pipeline.Fitted") -> None:
         certified, released = made.certificate, made.released
-        ledger = self.ledger or made.folder / "ledger.jsonl"
+        ledger, policy = self.ledger or made.folder / "ledger.jsonl", made.folder / POLICY
         facts = {
             "folder": str(made.folder),
-            "policy": str(made.folder / "policy.safetensors"),
+            "policy": str(policy),
             "ledger": None if certified is None else str(ledger),
-            "epsilon": None if certified is None else certified.epsilon,
-            "delta": None if certified is None else certified.delta,
-            "statement": None if certified is None else certified.statement,
+            **certified_facts(certified),
             "released_prefixes": 0 if released is None else len(released),
             "released_transitions": 0 if released is None else int(released.offsets[-1]),
             "private_steps": made.plan.private_steps,
             "steps_without_noise": made.plan.plain_steps,
         }
-        if self.json:
-            show_facts(facts, as_json=True)
-            return
-        if certified is not None:
-            console().print(certified.statement)
-        console().print(f"the policy is in {facts['policy']}")
+        said = [] if certified is None else [certified.statement]
+        show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,71 +119,52 @@ class Fit(ExpertFlags, _Training):
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "minimum_trajectories": self.minimum_trajectories}
 
-    def _fitted(self, options: dict[str, Any]) -> "Fitted":
-        from quorum_rl.pipeline import fit
-
-        return fit(*self._given(), budget=self._budget(), **options)
+    def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
+        return pipeline.fit(*self._given(), budget=self._budget(), **options)
 
     def _help(self, options: dict[str, Any]) -> None:
-        from quorum_rl.pipeline import help_fit
+        pipeline.help_fit(*self._given(), **options)
 
-        help_fit(*self._given(), **options)
-
-    def _given(self) -> "tuple[Demonstrations, LoggedExperts | None]":
-        from quorum_rl.logs import open_demonstrations
-
-        log = open_demonstrations(self.demonstrations)
+    def _given(self) -> "tuple[logs.Demonstrations, LoggedExperts | None]":
+        log = logs.open_demonstrations(self.demonstrations)
         return log, self.experts_of(log)
 
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
-        check_seed(self.seed)
         plan, log = self._planned()
         refused = self._refusal(plan, log)
-        if not self.json:
-            console().print(plan.describe())
-            if refused is None:
-                console().print("a dry run: nothing was written, and nothing was charged")
-        else:
-            from quorum_rl.privacy import event_to_json, total_epsilon
-
-            facts = {
-                "epsilon": plan.epsilon,
-                "delta": plan.delta,
-                "spends": total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
-                "charges": [event_to_json(event) for event in plan.events],
-                "private_steps": plan.private_steps,
-                "steps_without_noise": plan.plain_steps,
-                "noise_over_signal": plan.noise,
-                "notes": plan.notes,
-                "refused": refused,
-            }
-            show_facts(facts, as_json=True)
+        facts = {
+            **given(plan, "epsilon delta"),
+            "spends": privacy.total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
+            "charges": [privacy.event_to_json(event) for event in plan.events],
+            "private_steps": plan.private_steps,
+            "steps_without_noise": plan.plain_steps,
+            "noise_over_signal": plan.noise,
+            "notes": plan.notes,
+            "refused": refused,
+        }
+        said = "a dry run: nothing was written, and nothing was charged"
+        show_facts(facts, plan.describe(), *[said] * (refused is None), as_json=self.json)
         if refused is not None:
             raise QuorumError(refused)
 
-    def _planned(self) -> "tuple[FitPlan, Demonstrations]":
-        from quorum_rl.logs import open_demonstrations
-        from quorum_rl.pipeline import check_noisy, chosen_learner, plan_fit
-
-        check_noisy([self.settings], self.diagnostics_not_private)
-        log = open_demonstrations(self.demonstrations).of_at_least(
+    def _planned(self) -> "tuple[pipeline.FitPlan, logs.Demonstrations]":
+        pipeline.check_noisy([self.settings], self.diagnostics_not_private)
+        log = logs.open_demonstrations(self.demonstrations).of_at_least(
             self.minimum_experts, self.minimum_trajectories
         )
         cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        plan = plan_fit(
-            log.declared,
-            chosen_learner(log.declared, self.settings, cost, self.chosen_learner(), asked),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            settings=self.settings,
-            can_query=self.experts is not None,
+        learner = pipeline.chosen_learner(
+            log.declared, self.settings, cost, self.chosen_learner(), asked
         )
+        options = given(self, "epsilon delta settings")
+        can_query = self.experts is not None
+        plan = pipeline.plan_fit(log.declared, learner, **options, can_query=can_query)
         if plan.events:
             log.check_usable(log.declared.minimum_experts, plan.trajectories_needed)
         return plan, log
 
-    def _refusal(self, plan: "FitPlan", log: "Demonstrations") -> str | None:
+    def _refusal(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> str | None:
         """Why the fit would be refused, as far as plan, folder and ledger tell, or nothing."""
         if plan.mostly_noise is not None and not self.settings.allow_noise:
             return (
@@ -219,7 +173,7 @@ class Fit(ExpertFlags, _Training):
             )
         if self.folder.is_file():
             return f"{str(self.folder)!r} is a file: choose another folder."
-        if (self.folder / "policy.safetensors").exists():
+        if (self.folder / POLICY).exists():
             return f"{str(self.folder)!r} holds a finished run: choose another folder."
         if (self.folder / "config.json").exists():  # the same run may have begun, and paid
             return None
@@ -229,17 +183,14 @@ class Fit(ExpertFlags, _Training):
             return str(error)
         return None
 
-    def _check_charges(self, plan: "FitPlan", log: "Demonstrations") -> None:
+    def _check_charges(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> None:
         """Fail if budget, data or the accepted assumptions do not suffice.
 
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
-        from quorum_rl.budget import Ledger
-        from quorum_rl.release import accepted_assumptions
-
-        kind: Kind = "production"
+        kind: budget.Kind = "production"
         if self.ledger is not None:
-            with Ledger.open(self.ledger) as opened:
+            with budget.Ledger.open(self.ledger) as opened:
                 opened.check_affordable(plan.events)
                 for event in plan.events:
                     reads = "pool" if plan.release is not None else "whole_log"
@@ -247,7 +198,7 @@ class Fit(ExpertFlags, _Training):
                 kind = opened.record.kind
         for event in plan.events:
             releasing = plan.release is not None and event == plan.release.event
-            accepted_assumptions(event, self.accept, kind, by_making=releasing)
+            release.accepted_assumptions(event, self.accept, kind, by_making=releasing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,22 +218,16 @@ class Train(_Training):
     """What 'quorum release' wrote; the ledger must hold that release. Without it every step has
     noise."""
 
-    def _fitted(self, options: dict[str, Any]) -> "Fitted":
-        from quorum_rl.logs import open_demonstrations
-        from quorum_rl.pipeline import fit, fit_after_release
-
-        log, budget = open_demonstrations(self.demonstrations), self._budget()
+    def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
+        log, paid = logs.open_demonstrations(self.demonstrations), self._budget()
         if self.released is None:
-            return fit(log, None, budget=budget, **options)
-        if budget is None:
+            return pipeline.fit(log, None, budget=paid, **options)
+        if paid is None:
             raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
         del options["diagnostics_not_private"]  # what is released is learned from, whatever it says
-        return fit_after_release(log, self.released, budget=budget, **options)
+        return pipeline.fit_after_release(log, self.released, budget=paid, **options)
 
     def _help(self, options: dict[str, Any]) -> None:
-        from quorum_rl.logs import open_demonstrations
-        from quorum_rl.pipeline import help_fit
-
         if self.released is not None:
             raise QuorumError("training after a release is for one process: start it by itself.")
-        help_fit(open_demonstrations(self.demonstrations), None, **options)
+        pipeline.help_fit(logs.open_demonstrations(self.demonstrations), None, **options)

@@ -5,56 +5,34 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from quorum_rl import budget, envs, learners, logs
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.output import check_new_file, check_picture, check_seed
-from quorum_rl.cli.parser import RUNS_CODE, Described, Positional
+from quorum_rl.cli.output import check_new_file, check_picture, start_jax
+from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
-    from quorum_rl.envs import AnyWorld
     from quorum_rl.experts import LoggedExperts
-    from quorum_rl.learners import DenseLearner
-    from quorum_rl.logs import Demonstrations
 
-SETTINGS_IN_WORDS: Final = {
-    "method": "How to train: local adds up, with noise, what experts learn by themselves, solve "
-    "their last layers, dp-sgd their gradients; selective, the paper's, releases prefixes first; "
-    "non-private has no noise, and needs --diagnostics-not-private.",
-    "mode": "Our analysis, or the published one, which is for reproduction only.",
-    "release_share": "The release's part of epsilon.",
-    "private_share": "The private steps' part of all steps.",
-    "private_steps": "How many steps have noise.",
-    "noise_multiplier": "The noise of a private step; calibrated unless given.",
-    "local_steps": "Steps that an expert takes by itself in a private step.",
-    "local_rate": "The learning rate of an expert by itself.",
-    "transitions_per_expert": "Transitions of an expert in a gradient or a step of its own.",
-    "sampling_rate": "How likely an expert takes part in a private step.",
-    "clip_norm": "What an expert's contribution is clipped to.",
-    "normalised": "Scale every expert's contribution to the clip norm, small ones too.",
-    "learning_rate": "The learning rate of steps without noise.",
-    "private_learning_rate": "That of private steps; chosen for their noise unless given.",
-    "falling_rates": "Keep both learning rates, which otherwise fall to zero over the training.",
-    "batch_size": "Released transitions in a step without noise.",
-    "optimiser": "How sums become steps.",
-    "averaging": "Decay of the average over the parameters, which is the policy; 0 for the last, "
-    "1 for the mean of the last half.",
-    "release_only_steps": "Steps without noise, where no step is private.",
-    "least_released": "Where fewer released transitions are expected, every step is private.",
-    "least_reached": "Where prefixes reach less of the horizon than this, every step is private.",
-    "stop_probability": "For experts without a floor: how often a release stops before a query.",
-    "iterations": "How many trajectories the release tries; chosen unless given.",
-    "prefix_cap": "The most steps of a trajectory that may come out; the horizon unless given.",
-    "agreement": "Of the experts who agree up to a step, the share expected to agree at the next.",
-    "pool_limit": "The most trajectories per expert that the release may reserve.",
-    "allow_noise": "Train although the plan says that it would be on noise.",
-}
+POLICY: Final = "policy.safetensors"  # in the folder of a run
 # What a command line can say: an optimiser by name, and of a contribution nothing.
 SETTINGS_KINDS: Final = {
     "optimiser": Literal["sgd", "momentum", "adam"] | None,
     "contribution": NoneType,
 }
-Settings = Annotated[FitSettings, Described(SETTINGS_IN_WORDS, SETTINGS_KINDS)]
+Settings = Annotated[FitSettings, SETTINGS_KINDS]
+
+
+def given(holder: object, names: str) -> dict[str, Any]:
+    """These values of a command, or of anything else, by their names."""
+    return {name: getattr(holder, name) for name in names.split()}
+
+
+def certified_facts(certified: "budget.Certificate | None") -> dict[str, Any]:
+    """What a certificate says, for a program; nothing where there is none."""
+    names = "epsilon delta statement"
+    return dict.fromkeys(names.split()) if certified is None else given(certified, names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +54,14 @@ class LearnerFlags:
     observation_scale: tuple[float, ...] | None = None
     """What observations are divided by; see --observation-centre."""
 
-    def chosen_learner(self) -> "str | type[DenseLearner] | DenseLearner":
+    def chosen_learner(self) -> "str | type[learners.DenseLearner] | learners.DenseLearner":
         """The learner's name, or what the user's own file calls so."""
-        if ":" not in self.learner:
-            return self.learner
-        from quorum_rl.learners import learner_in_file
-
-        return learner_in_file(self.learner)
+        return learners.learner_in_file(self.learner) if ":" in self.learner else self.learner
 
     def learner_settings(self) -> dict[str, Any]:
         """What was given, by the learners' own names; the rest is as they have it."""
-        asked = {
-            "hidden_sizes": self.hidden,
-            "reward_scale": self.reward_scale,
-            "observation_centre": self.observation_centre,
-            "observation_scale": self.observation_scale,
-        }
+        asked = given(self, "reward_scale observation_centre observation_scale")
+        asked["hidden_sizes"] = self.hidden
         return {name: value for name, value in asked.items() if value is not None}
 
 
@@ -134,7 +104,7 @@ class ExpertFlags:
     """How many trajectories every expert has at least, where the demonstrations do not declare it:
     a release reserves fewer than that."""
 
-    def experts_of(self, log: "Demonstrations") -> "LoggedExperts | None":
+    def experts_of(self, log: "logs.Demonstrations") -> "LoggedExperts | None":
         """The experts as they acted in the demonstrations."""
         if self.experts is None:
             return None
@@ -177,13 +147,10 @@ class DiagnosticFlags:
         check_diagnostics(what, self.diagnostics_not_private)
         if self.picture is not None:
             check_picture(self.picture)
-        check_seed(self.seed)
-        from quorum_rl.distributed import prepare  # late, for it imports JAX
-
-        prepare()
+        start_jax()
 
 
-def world_to_use(named: str | None, found: str | None, whose: str) -> "AnyWorld":
+def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyWorld":
     """The world that the user named, or the one that a file names.
 
     A file may name one of Quorum's own worlds; which Python file is run is up to the user alone.
@@ -191,14 +158,12 @@ def world_to_use(named: str | None, found: str | None, whose: str) -> "AnyWorld"
     Raises:
         QuorumError: if the world of the file is another, and the user named none.
     """
-    from quorum_rl.envs import get_world, world_names
-
-    if named is None and found not in world_names():
+    if named is None and found not in envs.world_names():
         raise QuorumError(
             f"the world of {whose} is {found!r}, which is none of Quorum's own: if you trust its "
             "file, name it with --world path/to/file.py:NAME."
         )
-    return get_world(named or str(found))
+    return envs.get_world(named or str(found))
 
 
 def check_diagnostics(what: str, accepted: bool) -> None:
@@ -227,3 +192,9 @@ class GymnasiumFlags:
             raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
         if self.workers is not None:
             require("--workers", self.workers, at_least(1))
+
+    def processes(self) -> int:
+        """How many step the environment."""
+        from quorum_rl.distributed import usable_cores  # late, for it imports JAX
+
+        return self.workers or usable_cores()

@@ -10,9 +10,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
-from quorum_rl.cli.parser import Described, Flag, flags_of
+from quorum_rl.cli.parser import Flag, default_of, flags_of
 
 WIDEST: Final = 100
 COLUMN: Final = 26  # where what is said of a flag begins
@@ -62,11 +62,9 @@ def summary(command: Any) -> str:
 
 def spelt(flag: Flag) -> str:
     """A flag as it is written, with what comes after it."""
-    if flag.kind is bool:
-        if flag.optional:
-            return f"--[no-]{flag.name}"
-        return f"--no-{flag.name}" if flag.default is True else f"--{flag.name}"
-    return f"--{flag.name} {metavar(flag.kind)}"
+    if flag.kind is not bool:
+        return f"--{flag.name} {metavar(flag.kind)}"
+    return f"--[no-]{flag.name}" if flag.optional else flag.spellings[0]
 
 
 def metavar(kind: Any) -> str:
@@ -80,19 +78,11 @@ def metavar(kind: Any) -> str:
 
 
 @cache
-def said_of(command: Any) -> dict[tuple[str | None, str], str]:
-    """The text under each field of a command, by its group and name."""
-    found: dict[tuple[str | None, str], str] = {}
-    for owner in reversed(command.__mro__):
-        if is_dataclass(owner):
-            found |= {(None, name): text for name, text in _texts(owner)}
-    for field in fields(command):
-        if get_origin(field.type) is not Annotated:
-            continue
-        for mark in get_args(field.type):
-            if isinstance(mark, Described):
-                found |= {(field.name, name): text for name, text in mark.words.items()}
-    return found
+def said_of(command: Any) -> dict[str, str]:
+    """The text under each field of a command, and of the dataclasses within it."""
+    owners = [*reversed(command.__mro__), *(type(default_of(field)) for field in fields(command))]
+    texts = (text for owner in owners if is_dataclass(owner) for text in _texts(owner))
+    return dict(texts)
 
 
 def _texts(owner: Any) -> Iterator[tuple[str, str]]:
@@ -116,8 +106,8 @@ def _tree(module: str) -> ast.Module:
         return ast.parse("")
 
 
-def _with_default(flag: Flag, said: Mapping[tuple[str | None, str], str]) -> str:
-    text = said.get((flag.within, flag.field), "")
+def _with_default(flag: Flag, said: Mapping[str, str]) -> str:
+    text = said.get(flag.field, "")
     if flag.default is MISSING:
         return text if flag.metavar else f"{text} (required)"
     if flag.default in (None, (), {}) or isinstance(flag.default, bool):

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+from quorum_rl import budget, privacy
+from quorum_rl.cli.flags import given
 from quorum_rl.cli.output import console, refuting, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
@@ -28,10 +30,8 @@ class Create:
     """For synthetic experts: nothing is refused, and every certificate says so."""
 
     def run(self) -> None:
-        from quorum_rl.budget import Ledger
-
-        kind = "research" if self.research else "production"
-        record = Ledger.create(self.file, epsilon=self.epsilon, delta=self.delta, kind=kind)  # type: ignore[arg-type]
+        kind: budget.Kind = "research" if self.research else "production"
+        record = budget.Ledger.create(self.file, epsilon=self.epsilon, delta=self.delta, kind=kind)
         console().print(f"a {record.kind} ledger, identity {record.identity}: {self.file}")
 
 
@@ -50,18 +50,15 @@ class Show:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        from quorum_rl.budget import read_ledger, rounded_up, spent_epsilon
-
         if not self.file.is_file():
             raise QuorumError(f"there is no ledger at {str(self.file)!r}: name one.")
         with refuting():
-            record = read_ledger(self.file)
-        spent = None if record.delta is None else float(rounded_up(spent_epsilon(record)))
-        facts = {
-            "kind": record.kind,
-            "identity": record.identity,
-            "epsilon": record.epsilon,
-            "delta": record.delta,
+            record = budget.read_ledger(self.file)
+        spent = None
+        if record.delta is not None:
+            spent = float(budget.rounded_up(budget.spent_epsilon(record)))
+        facts: dict[str, Any] = {
+            **given(record, "kind identity epsilon delta"),
             "spent_epsilon": spent,
             "torn": record.torn,
             "charges": [
@@ -69,28 +66,22 @@ class Show:
             ],
             "marks": [mark.text for mark in record.marks],
         }
-        if self.json:
-            show_facts(facts, as_json=True)
-            return
-        for name in ("charges", "marks"):
-            facts[name] = ("\n" + " " * 22).join(facts[name]) or "none"  # type: ignore[arg-type]
-        show_facts(facts, as_json=False)
+        if not self.json:
+            for name in ("charges", "marks"):
+                facts[name] = ("\n" + " " * 22).join(facts[name]) or "none"
+        show_facts(facts, as_json=self.json)
 
 
 def _in_words(event: object) -> str:
-    from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent
-
-    if isinstance(event, ReleaseEvent):
+    if isinstance(event, privacy.ReleaseEvent):
         return (
             f"release, mode {event.mode}, {event.iterations} iterations, "
             f"threshold {event.threshold:.1f}"
         )
-    assert isinstance(event, TrainingEvent | SelectionEvent)  # there is no fourth kind
-    what = (
-        f"selection, the best of {event.mean_trials} trainings in the mean, each"
-        if isinstance(event, SelectionEvent)
-        else "training,"
-    )
+    assert isinstance(event, privacy.TrainingEvent | privacy.SelectionEvent)  # there is no other
+    what = "training,"
+    if isinstance(event, privacy.SelectionEvent):
+        what = f"selection, the best of {event.mean_trials} trainings in the mean, each"
     return (
         f"{what} {event.steps} steps at rate {event.sampling_rate:.4g}, "
         f"noise multiplier {event.noise_multiplier:.4g}"

@@ -11,10 +11,11 @@ from typing import Any, Final, NoReturn, Protocol
 
 from quorum_rl import __version__
 from quorum_rl.cli.configuration import check_no_code, read_table, values_of, without_config
-from quorum_rl.cli.output import RefutedError, drop_output
+from quorum_rl.cli.output import RefutedError, check_seed, drop_output
 from quorum_rl.cli.parser import parse
 from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 
+HELP: Final = {"-h", "--help", "--help-all"}
 DESCRIPTION: Final = """Quorum learns one policy from the logged decisions of many experts, so that
 nobody can tell from the policy whether any one expert took part.
 
@@ -114,29 +115,29 @@ def command_of(words: Sequence[str]) -> Runnable:
         QuorumError: if there is no such command or flag, or a value does not fit.
         SystemExit: after help was shown.
     """
-    words, file = without_config(words)
-    name = words[0] if words else "--help"
-    if name.startswith("-"):
-        raise _overview("quorum", words, DESCRIPTION)
-    if name not in COMMANDS:
-        raise unknown_name("command", name, COMMANDS)
-    path, known, rest = [name], [list(COMMANDS)], words[1:]
-    what, inner = COMMANDS[name]
-    if inner:
+    rest, file = without_config(words)
+    path: list[str] = []
+    known: list[Sequence[str]] = []
+    names: Sequence[str] = list(COMMANDS)
+    while names:
+        called = " ".join(["quorum", *path])
         if not rest or rest[0].startswith("-"):
-            raise _overview(f"quorum {name}", rest, what)
-        if rest[0] not in inner:
-            raise unknown_name(f"command of 'quorum {name}'", rest[0], inner)
-        path.append(rest[0])
-        known.append(list(inner))
-        rest = rest[1:]
-    command, called = load(path), " ".join(["quorum", *path])
-    _show_help(command, called, rest, ".".join(path))
-    table = {}
+            raise _overview(called, path, names, rest)
+        if rest[0] not in names:
+            kind = f"command of '{called}'" if path else "command"
+            raise unknown_name(kind, rest[0], names)
+        path.append(rest.pop(0))
+        known.append(names)
+        names = COMMANDS[path[0]][1] if len(path) == 1 else ()
+    command, called, table = load(path), " ".join(["quorum", *path]), ".".join(path)
+    _show_help(command, called, rest, table)
+    values = {}
     if file is not None:
-        where = f"--config {str(file)!r}, [{'.'.join(path)}]"
-        table = values_of(command, read_table(file, path, known), where)
-    made: Runnable = parse(command, rest, table, called)
+        where = f"--config {str(file)!r}, [{table}]"
+        values = values_of(command, read_table(file, path, known), where)
+    made: Runnable = parse(command, rest, values, called)
+    for seed in ("seed", "first_seed"):
+        check_seed(getattr(made, seed, None))
     if file is not None:
         check_no_code(made, rest)
     return made
@@ -158,25 +159,25 @@ def load(path: Sequence[str]) -> Any:
 
 def _show_help(command: Any, called: str, words: Sequence[str], table: str | None = None) -> None:
     """Shows the help of a command, if the words ask for it."""
-    if {"-h", "--help", "--help-all"} & set(words):
+    if HELP & set(words):
         from quorum_rl.cli.help import page
 
         raise _shown(page(command, called, everything="--help-all" in words, table=table))
 
 
-def _overview(called: str, words: Sequence[str], description: str) -> SystemExit:
+def _overview(
+    called: str, path: Sequence[str], names: Sequence[str], words: Sequence[str]
+) -> SystemExit:
     """Shows what commands there are."""
-    unknown = [word for word in words if word not in ("-h", "--help", "--help-all")]
+    unknown = [word for word in words if word not in HELP]
     if unknown:
         raise QuorumError(
             f"unknown flag {unknown[0]}: name a command first, see '{called} --help'."
         )
     from quorum_rl.cli.help import overview, summary
 
-    commands = {name: what for name, (what, _) in COMMANDS.items()}
-    if called != "quorum":
-        name = called.removeprefix("quorum ")
-        commands = {inner: summary(load([name, inner])) for inner in COMMANDS[name][1]}
+    description = COMMANDS[path[0]][0] if path else DESCRIPTION
+    commands = {name: summary(load([*path, name])) if path else COMMANDS[name][0] for name in names}
     return _shown(overview(called, description, commands))
 
 

@@ -5,13 +5,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quorum_rl import envs
 from quorum_rl.errors import Interrupted, QuorumError, Rule, require, require_packages
+from quorum_rl.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,6 +137,18 @@ def drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def stoppable_bar(shown: "Console", what: str) -> Iterator[Callable[..., bool]]:
+    """A `timed_bar` that answers whether somebody asked to stop."""
+    with stoppable(shown) as asked, timed_bar(shown, what) as update:
+
+        def progress(done: int, total: int, remark: str = "") -> bool:
+            update(done, total, remark)
+            return asked[0]
+
+        yield progress
+
+
 def bar(share: float) -> str:
     """A bar for a share of one."""
     return "█" * round(BAR * share)
@@ -197,19 +211,27 @@ def check_picture(path: Path) -> None:
     check_new_file(path, overwrite=True)
 
 
-def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print named facts, for a person or for a program."""
+def show_facts(facts: Mapping[str, Any], *sentences: object, as_json: bool) -> None:
+    """Print named facts for a program; for a person these sentences, or else the facts."""
     if as_json:
         print(json.dumps(facts, indent=2))
         return
-    for name, value in facts.items():
-        console().print(f"{name.replace('_', ' '):>20}  {value}")
+    named = (f"{name.replace('_', ' '):>20}  {value}" for name, value in facts.items())
+    for sentence in sentences or named:
+        console().print(sentence)
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
     """Write a picture in the format that its name says."""
-    from quorum_rl.envs import save_figure
-    from quorum_rl.files import replacing
-
     with replacing(path) as temporary:
-        save_figure(figure, temporary)
+        envs.save_figure(figure, temporary)
+
+
+def start_jax(*, fast: bool = False, together: bool = False) -> bool:
+    """Prepare the devices, with other processes if there may be any; whether this is the first."""
+    from quorum_rl.distributed import is_first, join, prepare  # late, for it imports JAX
+
+    prepare(fast=fast)
+    if together:
+        join()
+    return not together or is_first()

@@ -4,8 +4,10 @@ Types of fields: bool, int, float, str, Path, Literal; tuples of one type; dicti
 any of these or None; and dataclasses, whose fields are flags of the command too.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -15,7 +17,10 @@ from quorum_rl.errors import QuorumError
 
 UNIVERSAL: Final = ("--help", "--help-all", "--config")
 NONE: Final = "None"  # what stands for nothing, in a file as on the command line
-WORDS: Final[dict[Any, str]] = {
+UNIONS: Final = (Union, UnionType)
+FILE_ONLY: Final = "set in a configuration file only"
+RUNS_CODE: Final = "may name Python code to run, so the command line itself must name it"
+IN_WORDS: Final[dict[Any, str]] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -33,36 +38,25 @@ class Positional:
     metavar: str
 
 
-@dataclass(frozen=True)
-class Named:
-    """Marks a field whose flag has another name."""
-
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class Described:
-    """Marks a dataclass from elsewhere: what help says of its fields, and types to take instead."""
-
-    words: Mapping[str, str]
-    kinds: Mapping[str, Any]
-
-
-FILE_ONLY: Final = "set in a configuration file only"
-RUNS_CODE: Final = "may name Python code to run, so the command line itself must name it"
-
-
 class Flag(NamedTuple):
     """One flag or positional word; `within` is the field of the dataclass that it belongs to."""
 
     field: str
-    name: str
     kind: Any
     optional: bool  # whether it may be None
     default: Any  # MISSING where it must be given
-    metavar: str | None  # of a positional word
-    marks: tuple[Any, ...]
-    within: str | None = None
+    marks: Sequence[Any]
+    within: str | None
+
+    @property
+    def name(self) -> str:
+        """Of a field `run_` it is `run`: a command has a method of that name."""
+        return self.field.rstrip("_").replace("_", "-")
+
+    @property
+    def metavar(self) -> str | None:
+        """What a positional word is called."""
+        return next((mark.metavar for mark in self.marks if isinstance(mark, Positional)), None)
 
     @property
     def shown(self) -> str:
@@ -74,34 +68,37 @@ class Flag(NamedTuple):
         """Whether the command line can set it."""
         return FILE_ONLY not in self.marks
 
+    @property
+    def spellings(self) -> list[str]:
+        """The ways to write it that change something."""
+        if self.kind is not bool:
+            return [self.shown]
+        yes, no = [f"--{self.name}"], [f"--no-{self.name}"]
+        return yes + no if self.optional else no if self.default is True else yes
+
 
 def flags_of(command: Any) -> tuple[Flag, ...]:
     """All that can be set about a command, in the order of its fields."""
-    return tuple(_flags_of(command, {}))
+    return tuple(_flags_of(command))
 
 
-def _flags_of(command: Any, kinds: Mapping[str, Any]) -> Iterator[Flag]:
+def _flags_of(
+    command: Any, kinds: Mapping[str, Any] | None = None, within: str | None = None
+) -> Iterator[Flag]:
+    """`kinds` are types to take instead of a field's own: a mark of the dataclass says them."""
     for field in fields(command):
-        kind, marks = _apart(kinds.get(field.name, field.type))
+        given = (kinds or {}).get(field.name, field.type)
+        kind, *marks = get_args(given) if get_origin(given) is Annotated else [given]
         if kind is NoneType:  # only Python can say it
             continue
         if is_dataclass(kind):
-            described = next((mark for mark in marks if isinstance(mark, Described)), None)
-            for inner in _flags_of(kind, {} if described is None else described.kinds):
-                yield inner._replace(within=field.name)
+            others = next((mark for mark in marks if isinstance(mark, dict)), {})
+            yield from _flags_of(kind, others, field.name)
             continue
-        names = [mark.name for mark in marks if isinstance(mark, Named)]
-        metavars = [mark.metavar for mark in marks if isinstance(mark, Positional)]
-        bare, optional = _without_none(kind)
-        yield Flag(
-            field=field.name,
-            name=(names or [field.name])[0].replace("_", "-"),
-            kind=bare,
-            optional=optional,
-            default=default_of(field),
-            metavar=metavars[0] if metavars else None,
-            marks=marks,
-        )
+        optional = get_origin(kind) in UNIONS and NoneType in get_args(kind)
+        if optional:
+            kind = Union[tuple(part for part in get_args(kind) if part is not NoneType)]  # noqa: UP007
+        yield Flag(field.name, kind, optional, default_of(field), marks, within)
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -112,7 +109,7 @@ def default_of(field: Field[Any]) -> Any:
 def parse(
     command: type[CommandT],
     words: Sequence[str],
-    table: Mapping[tuple[str | None, str], Any] | None = None,
+    table: Mapping[str, Any] | None = None,
     called: str = "",
 ) -> CommandT:
     """The command that these words make, with values of a `table` where they say nothing.
@@ -122,43 +119,32 @@ def parse(
     """
     read, greedy = _read(command, words)
     values = dict(table or {})
-    for key, value in read.items():
-        joined = isinstance(value, dict) and key in values
-        values[key] = {**values[key], **value} if joined else value
-    missing = [
-        flag.shown
-        for flag in flags_of(command)
-        if flag.default is MISSING and (flag.within, flag.field) not in values
-    ]
+    for name, value in read.items():
+        joined = isinstance(value, dict) and name in values
+        values[name] = {**values[name], **value} if joined else value
+    flags = flags_of(command)
+    missing = [flag.shown for flag in flags if flag.default is MISSING and flag.name not in values]
     if missing:
         hint = ""
         if greedy is not None and not missing[0].startswith("-"):
             hint = f" before {greedy}, which takes all words that follow it"
         raise QuorumError(f"{called} needs {' and '.join(missing)}{hint}: see '{called} --help'.")
-    return _made(command, values)
-
-
-def _made(command: type[CommandT], values: Mapping[tuple[str | None, str], Any]) -> CommandT:
-    arguments: dict[str, Any] = {
-        field: value for (within, field), value in values.items() if within is None
-    }
+    groups: defaultdict[str | None, dict[str, Any]] = defaultdict(dict)
+    for flag in flags:
+        if flag.name in values:
+            groups[flag.within][flag.field] = values[flag.name]
+    arguments = groups.pop(None, {})
     for field in fields(command):  # type: ignore[arg-type]
-        kind, _ = _apart(field.type)
-        if is_dataclass(kind):
-            inner = {
-                name: value for (within, name), value in values.items() if within == field.name
-            }
-            arguments[field.name] = kind(**inner)  # type: ignore[operator]
+        if field.name in groups:
+            arguments[field.name] = replace(default_of(field), **groups[field.name])
     return command(**arguments)
 
 
-def _read(
-    command: Any, words: Sequence[str]
-) -> tuple[dict[tuple[str | None, str], Any], str | None]:
-    """What the words say, and the last flag that took several of them."""
-    flags = {f"--{flag.name}": flag for flag in flags_of(command) if flag.metavar is None}
-    places = [flag for flag in flags_of(command) if flag.metavar is not None]
-    values: dict[tuple[str | None, str], Any] = {}
+def _read(command: Any, words: Sequence[str]) -> tuple[dict[str, Any], str | None]:
+    """What the words say, by the names of flags, and the last flag that took several of them."""
+    flags = {flag.shown: flag for flag in flags_of(command)}
+    places = [flag for flag in flags.values() if flag.metavar is not None]
+    values: dict[str, Any] = {}
     greedy = None
     rest = list(words)
     while rest:
@@ -167,7 +153,7 @@ def _read(
             if not places:
                 raise QuorumError(f"{word!r} is one word too many: give its flag, or leave it out.")
             flag = places.pop(0)
-            values[flag.within, flag.field] = converted(word, flag)
+            values[flag.name] = _of_words([word], flag)
             continue
         name, equals, attached = word.partition("=")
         flag, value = _found(command, flags, name)
@@ -181,7 +167,7 @@ def _read(
                 taken.append(rest.pop(0))
             greedy = name if several else greedy
             value = _of_words(taken, flag)
-        values[flag.within, flag.field] = value
+        values[flag.name] = value
     return values, greedy
 
 
@@ -212,7 +198,7 @@ def _found(command: Any, flags: Mapping[str, Flag], name: str) -> tuple[Flag, bo
     renamed = getattr(command, "renamed", {}).get(name.removeprefix("--"))
     if renamed is not None:
         raise QuorumError(f"unknown flag {name}: it is called --{renamed} now.")
-    near = get_close_matches(name, [*flags, *UNIVERSAL], n=1)
+    near = get_close_matches(name, [*filter(is_flag, flags), *UNIVERSAL], n=1)
     raise QuorumError(
         f"unknown flag {name}"
         + (f" (did you mean {near[0]}?)." if near else ": see --help-all for those there are.")
@@ -224,8 +210,15 @@ def _of_words(words: Sequence[str], flag: Flag) -> Any:
     origin, kinds = get_origin(flag.kind), get_args(flag.kind)
     if flag.optional and list(words) == [NONE]:
         return None
+
+    def value(word: str, kind: Any) -> Any:
+        try:
+            return as_kind(word, kind, is_word=True)
+        except (ValueError, TypeError):
+            raise QuorumError(f"{flag.shown} is {word!r}: give {in_words(kind)}.") from None
+
     if origin is tuple:
-        return tuple(converted(word, flag, kinds[0]) for word in words)
+        return tuple(value(word, kinds[0]) for word in words)
     if origin is dict:
         if len(words) % 2 or not words:
             said = " ".join(words) or "nothing"
@@ -233,85 +226,47 @@ def _of_words(words: Sequence[str], flag: Flag) -> Any:
                 f"{flag.shown} has {said!r}: give pairs, each a name and {in_words(kinds[1])}."
             )
         pairs = zip(words[::2], words[1::2], strict=True)
-        return {name: converted(word, flag, kinds[1]) for name, word in pairs}
+        return {name: value(word, kinds[1]) for name, word in pairs}
     if not words:
         raise QuorumError(f"{flag.shown} needs a value: give {in_words(flag.kind)}.")
-    return converted(words[0], flag)
+    return value(words[0], flag.kind)
 
 
-def converted(word: str, flag: Flag, kind: Any = None) -> Any:
-    """One word as a value of a flag, or of the kind of which the flag has several."""
-    kind = flag.kind if kind is None else kind
-    if flag.optional and word == NONE:
-        return None
-    try:
-        if get_origin(kind) is Literal:
-            return as_kind(word, kind)
-        return kind(word)
-    except (ValueError, TypeError):
-        raise QuorumError(f"{flag.shown} is {word!r}: give {in_words(kind)}.") from None
-
-
-def as_kind(value: Any, kind: Any) -> Any:
-    """A value of a TOML file as a field's type has it.
+def as_kind(value: Any, kind: Any, *, is_word: bool = False) -> Any:
+    """A word, or a value of a TOML file, as a field's type has it.
 
     Raises:
-        TypeError: if it is of another type.
+        TypeError, ValueError: if it is no such thing.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
         spelt = value.replace(" ", "-") if isinstance(value, str) else value  # as once in files
         if spelt in inner:
             return spelt
-    elif origin in (Union, UnionType):
-        return _as_one_of(value, inner)
+    elif origin in UNIONS:
+        for part in inner:
+            with suppress(TypeError):
+                return as_kind(value, part)
     elif origin is tuple and isinstance(value, list):
         return tuple(as_kind(part, inner[0]) for part in value)
     elif origin is dict and isinstance(value, dict):
         return {name: as_kind(part, inner[1]) for name, part in value.items()}
-    elif kind is Path and isinstance(value, str):
-        return Path(value)
-    elif kind is float and type(value) in (int, float):
-        return float(value)
+    elif is_word or (kind, type(value)) in ((Path, str), (float, int)):
+        return kind(value)
     elif type(value) is kind:
         return value
-    raise TypeError
-
-
-def _as_one_of(value: Any, kinds: Sequence[Any]) -> Any:
-    for kind in kinds:
-        try:
-            return as_kind(value, kind)
-        except TypeError:
-            continue
     raise TypeError
 
 
 def in_words(kind: Any) -> str:
     """What a value must be, for a sentence."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return " or ".join(in_words(part) for part in inner if part is not NoneType)
+    if origin in UNIONS:
+        return " or ".join(in_words(part) for part in inner)
     if origin is Literal:
         return "one of " + ", ".join(map(str, inner))
     if origin is tuple:
         return f"a list, each {in_words(inner[0])}"
     if origin is dict:
         return f"a table of names, each {in_words(inner[1])}"
-    return WORDS.get(kind, str(kind))
-
-
-def _apart(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type, and the marks that are on it."""
-    if get_origin(kind) is Annotated:
-        bare, *marks = get_args(kind)
-        return bare, tuple(marks)
-    return kind, ()
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    """A type without None, and whether it allowed that."""
-    inner = get_args(kind)
-    if get_origin(kind) not in (Union, UnionType) or NoneType not in inner:
-        return kind, False
-    return Union[tuple(part for part in inner if part is not NoneType)], True  # noqa: UP007
+    return IN_WORDS.get(kind, str(kind))

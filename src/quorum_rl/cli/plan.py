@@ -1,14 +1,14 @@
 """`quorum plan`: what a release would cost and give, from declared numbers alone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from quorum_rl.cli.output import bar, check_new_file, console, show_facts
+from quorum_rl import privacy
+from quorum_rl.cli.flags import given
+from quorum_rl.cli.output import bar, check_new_file, show_facts
 from quorum_rl.files import write_json
-
-if TYPE_CHECKING:
-    from quorum_rl.privacy import ReleasePlan
 
 
 @dataclass(frozen=True)
@@ -65,107 +65,70 @@ class Plan:
     def run(self) -> None:
         if self.out is not None:
             check_new_file(self.out, overwrite=self.overwrite)
-        from quorum_rl.privacy import plan_release
-
-        plan = plan_release(
-            experts=self.minimum_experts,
-            actions=self.actions,
-            horizon=self.horizon,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            p_min=self.p_min,
-            stop_probability=self.stop_probability,
-            prefix_cap=self.prefix_cap,
-            iterations=self.iterations,
-            mode=self.mode,
-            objective=self.objective,
-            agreement=self.agreement,
-            pool_limit=self.pool_limit,
-            minimum_trajectories=self.minimum_trajectories,
-        )
+        names = "actions horizon epsilon delta p_min stop_probability prefix_cap iterations mode "
+        names += "objective agreement pool_limit minimum_trajectories"
+        plan = privacy.plan_release(experts=self.minimum_experts, **given(self, names))
         if self.out is not None:
             write_json(self.out, plan.to_json())
-        if self.json:
-            show_facts(plan.to_json(), as_json=True)
-            return
-        show_plan(plan)
-        if self.out is not None:
-            console().print(f"the plan is in {self.out}")
+        where = [] if self.out is None else [f"the plan is in {self.out}"]
+        said = [] if self.json else _in_words(plan)
+        show_facts(plan.to_json(), *said, *where, as_json=self.json)
 
 
-def show_plan(plan: "ReleasePlan") -> None:
+def _in_words(plan: "privacy.ReleasePlan") -> list[object]:
     """A plan for people: a table, a curve, and what would help if nothing can come out."""
     from rich.table import Table
 
-    from quorum_rl.privacy import total_epsilon
-
     event, pair = plan.event, plan.pair
+    share = f"{event.threshold / event.experts:.1%} of {event.experts} experts"
     counts = "normalised count" if event.mode == "tight" else "count"
+    costs = f"{pair.epsilon_remove:.4f} / {pair.epsilon_add:.4f}"
     table = Table("what", "value", "meaning")
-    rows: list[tuple[str, str, str]] = [
-        ("iterations", f"{event.iterations}", "trajectories that are tried"),
-        (
-            "threshold",
-            f"{event.threshold:.1f}",
-            f"of the {counts}: {event.threshold / event.experts:.1%} of {event.experts} experts",
-        ),
+    for name, value, meaning in (
+        ("iterations", event.iterations, "trajectories that are tried"),
+        ("threshold", f"{event.threshold:.1f}", f"of the {counts}: {share}"),
         ("theta", f"{event.theta:.1f}", "the part of it above which a prefix is safe"),
         ("threshold noise scale", f"{event.threshold_noise_scale:.2f}", "Laplace, once for each"),
         ("query noise scale", f"{event.query_noise_scale:.2f}", "Laplace, for every step"),
-        (
-            "one iteration costs",
-            f"{pair.epsilon_remove:.4f} / {pair.epsilon_add:.4f}",
-            f"epsilon to remove / to add an expert; delta {pair.delta:.2e}",
-        ),
-        ("pool size", f"{event.pool_size}", "trajectories per expert that training must not use"),
-        ("longest prefix", f"{plan.longest_prefix_if_all_agree}", "steps, if all experts agree"),
-        (
-            f"at agreement {plan.agreement:g}",
-            f"{plan.longest_prefix_at_agreement}",
-            "steps, if that share of them agrees at every step",
-        ),
+        ("one iteration costs", costs,
+         f"epsilon to remove / to add an expert; delta {pair.delta:.2e}"),
+        ("pool size", event.pool_size, "trajectories per expert that training must not use"),
+        ("longest prefix", plan.longest_prefix_if_all_agree, "steps, if all experts agree"),
+        (f"at agreement {plan.agreement:g}", plan.longest_prefix_at_agreement,
+         "steps, if that share of them agrees at every step"),
         ("expected transitions", f"{plan.expected_transitions:.0f}", "then, noise included"),
+        ("stop probability", f"{event.stop_probability:g}", "before every query"),
+    ):  # fmt: skip
+        if name != "stop probability" or event.stop_probability:
+            table.add_row(name, str(value), meaning)
+    said: list[object] = [
+        f"Mode {event.mode}: epsilon = {plan.epsilon:g} at delta = {plan.delta:g} for the release.",
+        table,
     ]
-    if event.stop_probability:
-        rows.append(("stop probability", f"{event.stop_probability:g}", "before every query"))
-    for row in rows:
-        table.add_row(*row)
-    console().print(
-        f"Mode {event.mode}: epsilon = {plan.epsilon:g} at delta = {plan.delta:g} for the release."
-    )
-    console().print(table)
-    spent = total_epsilon([event], plan.delta) if event.mode == "tight" else plan.epsilon
+    tight = event.mode == "tight"
+    spent = privacy.total_epsilon([event], plan.delta) if tight else plan.epsilon
     if spent < 0.99 * plan.epsilon:
-        console().print(
+        said.append(
             f"It spends only epsilon = {spent:.3g}: more would need a larger --pool-limit to pay."
         )
-    if plan.feasible:
-        _show_curve(plan)
-    else:
-        _show_way_out(plan)
+    return [*said, *(_curve(plan) if plan.feasible else _way_out(plan))]
 
 
-def _show_curve(plan: "ReleasePlan") -> None:
+def _curve(plan: "privacy.ReleasePlan") -> Iterator[str]:
     """How long the prefixes should be."""
-    from quorum_rl.privacy import expected_lengths
-
-    chance = expected_lengths(plan.event, plan.agreement)
-    console().print(f"An iteration releases at least k steps (agreement {plan.agreement:g}):")
-    step = 1
-    while step <= len(chance):
+    chance = privacy.expected_lengths(plan.event, plan.agreement)
+    yield f"An iteration releases at least k steps (agreement {plan.agreement:g}):"
+    step, share = 1, 1.0
+    while step <= len(chance) and share >= 0.01:
         share = float(chance[step - 1])
-        console().print(f"{step:>6}  {bar(share)} {share:.0%}")
-        if share < 0.01:
-            break
+        yield f"{step:>6}  {bar(share)} {share:.0%}"
         step = max(step + 1, round(step * 1.5))
 
 
-def _show_way_out(plan: "ReleasePlan") -> None:
+def _way_out(plan: "privacy.ReleasePlan") -> Iterator[str]:
     """Nothing can come out: say so, and what would change that."""
-    from quorum_rl.privacy import what_would_help
-
-    changes = what_would_help(plan)
-    console().print(
+    changes = privacy.what_would_help(plan)
+    yield (
         "Nothing would come out: not even one step passes if all "
         f"{plan.event.experts} experts agree. "
         + (f"This would change it: {'; or '.join(changes)}." if changes else "")

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from quorum_rl.cli.certificate import check, show_checked
-from quorum_rl.cli.output import console, show_facts
+from quorum_rl import report
+from quorum_rl.cli.certificate import show_checked
+from quorum_rl.cli.flags import given
+from quorum_rl.cli.output import show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
@@ -43,42 +45,31 @@ class Publish:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        if self.check:
-            self._check()
-        else:
-            self._publish()
+        (self._check if self.check else self._publish)()
 
     def _check(self) -> None:
         if self.out is not None:
             raise QuorumError("--check writes nothing: leave out --out.")
         if not (self.run_folder / "MANIFEST.json").is_file():
             raise QuorumError(f"{str(self.run_folder)!r} is no bundle: it has no MANIFEST.json.")
-        found = check(self.run_folder, self.ledger, self.public_key)
-        show_checked(found, as_json=self.json)
+        show_checked(self.run_folder, self.ledger, self.public_key, as_json=self.json)
 
     def _publish(self) -> None:
         if self.out is None:
             raise QuorumError("a bundle needs a new folder to be written into: give --out.")
         if self.public_key is not None:
             raise QuorumError("--public-key is for --check: sign with --key.")
-        from quorum_rl.report import publish
-
-        made = publish(
+        made = report.publish(
             self.run_folder,
             self.out,
-            ledger=self.ledger,
-            key=self.key,
-            with_released=self.with_released,
-            without_ledger=self.without_ledger,
             research=self.research_not_private,
+            **given(self, "ledger key with_released without_ledger"),
         )
-        if self.json:
-            facts = {"folder": str(made.folder), "files": made.files, "stayed": made.stayed}
-            show_facts(facts | {"remarks": made.remarks}, as_json=True)
-            return
-        out = console()
-        out.print(made.certificate.statement)
-        for remark in made.remarks:
-            out.print(remark)
-        out.print(f"may leave, in {made.folder}: {', '.join(sorted(made.files))}")
-        out.print(f"stays in {self.run_folder}: {', '.join(made.stayed) or 'nothing'}")
+        show_facts(
+            {"folder": str(made.folder), **given(made, "files stayed remarks")},
+            made.certificate.statement,
+            *made.remarks,
+            f"may leave, in {made.folder}: {', '.join(sorted(made.files))}",
+            f"stays in {self.run_folder}: {', '.join(made.stayed) or 'nothing'}",
+            as_json=self.json,
+        )

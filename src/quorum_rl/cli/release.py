@@ -1,19 +1,26 @@
 """`quorum release`: stage 1, from demonstrations and experts to published prefixes."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from quorum_rl import budget, logs, privacy, release
 from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.flags import NewFile
-from quorum_rl.cli.output import bar, check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.cli.output import (
+    bar,
+    console,
+    show_facts,
+    start_jax,
+    stoppable,
+    timed_bar,
+)
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
-    from quorum_rl.budget import Ledger
-    from quorum_rl.privacy import ReleasePlan
     from quorum_rl.types import Released
 
 
@@ -52,44 +59,27 @@ class Release(NewFile):
     """Print the facts as JSON, and everything else to the standard error."""
 
     def run(self) -> None:
-        from quorum_rl.distributed import prepare
-
         self.check_new()
         for other in (self.demonstrations, self.experts, self.plan, self.ledger):
             if self.out.resolve() == other.resolve():
                 raise QuorumError(f"--out is {str(other)!r} itself: give another name.")
-        check_seed(self.seed)
         plan = _read_plan(self.plan)
-        prepare()
-        from quorum_rl.budget import Ledger
-        from quorum_rl.privacy import event_to_json
-        from quorum_rl.release import save_released
-
+        start_jax()
         # What is charged is finished: Ctrl-C would lose it, and only a second one does.
-        with stoppable(console(stderr=self.json)), Ledger.open(self.ledger) as ledger:
+        with stoppable(console(stderr=self.json)), budget.Ledger.open(self.ledger) as ledger:
             released = self._released(plan, ledger)
-            identity = ledger.record.identity
-            facts = {"ledger": identity, **event_to_json(plan.event)}
-            save_released(released, self.out, facts)
-        if self.json:
-            counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
-            show_facts({"released": str(self.out), **counts, **facts}, as_json=True)
-        else:
-            _show(released, self.out)
+            facts = {"ledger": ledger.record.identity, **privacy.event_to_json(plan.event)}
+            release.save_released(released, self.out, facts)
+        counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
+        facts = {"released": str(self.out), **counts, **facts}
+        show_facts(facts, *_in_words(released, self.out), as_json=self.json)
 
-    def _released(self, plan: "ReleasePlan", ledger: "Ledger") -> "Released":
-        from quorum_rl.budget import OsEntropy, SeededEntropy
-        from quorum_rl.logs import open_demonstrations
-        from quorum_rl.release import release
-
-        demonstrations = open_demonstrations(self.demonstrations).of_at_least(None)
+    def _released(self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger") -> "Released":
+        demonstrations = logs.open_demonstrations(self.demonstrations).of_at_least(None)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
+        cap = plan.event.prefix_cap
         with timed_bar(console(stderr=self.json), "counting") as update:
-
-            def progress(steps: int, still_open: int) -> None:
-                update(steps if still_open else plan.event.prefix_cap, plan.event.prefix_cap)
-
-            return release(
+            return release.release(
                 experts,
                 demonstrations,
                 plan,
@@ -97,34 +87,34 @@ class Release(NewFile):
                 run=self.run_name,
                 accepted=self.accept,
                 training_minimum=self.training_minimum,
-                entropy=OsEntropy() if self.seed is None else SeededEntropy(self.seed),
-                progress=progress,
+                entropy=budget.OsEntropy()
+                if self.seed is None
+                else budget.SeededEntropy(self.seed),
+                progress=lambda steps, still_open: update(steps if still_open else cap, cap),
             )
 
 
-def _read_plan(path: Path) -> "ReleasePlan":
-    from quorum_rl.privacy import plan_from_json
-
+def _read_plan(path: Path) -> "privacy.ReleasePlan":
     try:
         facts = json.loads(path.read_text())
     except OSError as error:
         raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise QuorumError(f"{str(path)!r} is no plan: make one with 'quorum plan'.") from error
-    return plan_from_json(facts)
+    return privacy.plan_from_json(facts)
 
 
-def _show(released: "Released", out: Path) -> None:
+def _in_words(released: "Released", out: Path) -> Iterator[str]:
     """What came out: outputs of the mechanism, so they may be shown."""
     import numpy as np
 
     lengths = released.lengths
-    console().print(f"{len(released)} prefixes, {int(lengths.sum())} transitions: {out}")
+    yield f"{len(released)} prefixes, {int(lengths.sum())} transitions: {out}"
     if not len(released):
         return
     edges = np.unique(np.geomspace(1, int(lengths.max()) + 1, 9).round().astype(int))
     counts, edges = np.histogram(lengths, edges)
-    console().print("steps in a prefix, and how many have so many:")
+    yield "steps in a prefix, and how many have so many:"
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}–{high - 1}"
-        console().print(f"{label:>9}  {bar(count / counts.max())} {count}")
+        yield f"{label:>9}  {bar(count / counts.max())} {count}"

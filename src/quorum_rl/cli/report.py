@@ -1,18 +1,15 @@
 """`quorum report`: one page about a run, for people who decide and people who research."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from quorum_rl import logs, report
 from quorum_rl.cli.expert_files import experts_from
 from quorum_rl.cli.flags import check_diagnostics
-from quorum_rl.cli.output import check_new_file, console
+from quorum_rl.cli.output import check_new_file, console, show_facts, start_jax
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
-
-if TYPE_CHECKING:
-    from quorum_rl.report import Agreement
 
 TRAJECTORIES = 200  # sampled for the agreement curve
 
@@ -42,45 +39,34 @@ class Report:
     """I know that the agreement is not private, and that the page must not be published."""
 
     def run(self) -> None:
-        from quorum_rl.report import check_packages
-
-        check_packages()
+        report.check_packages()
         if not self.folder.is_dir():
             raise QuorumError(f"there is no folder {str(self.folder)!r}: give a run's folder.")
         if self.ledger is not None and not self.ledger.is_file():
             raise QuorumError(f"there is no ledger {str(self.ledger)!r}: give the run's own.")
         agreement = self._agreement()
-        from quorum_rl.report import gather, report_name, write_report
-
         if self.json:
-            found = gather(self.folder, agreement, self.ledger)
-            print(json.dumps(_plain(asdict(found)), indent=2))
+            found = report.gather(self.folder, agreement, self.ledger)
+            show_facts(_plain(asdict(found)), as_json=True)
             return
-        out = self.out or self.folder / report_name(agreement is not None)
+        out = self.out or self.folder / report.report_name(agreement is not None)
         check_new_file(out, overwrite=self.overwrite)
-        made = write_report(self.folder, out, agreement=agreement, ledger=self.ledger)
+        made = report.write_report(self.folder, out, agreement=agreement, ledger=self.ledger)
         console().print(f"the report is in {made}")
 
-    def _agreement(self) -> "Agreement | None":
+    def _agreement(self) -> "report.Agreement | None":
         """The agreement of the experts, where somebody asked for it knowingly."""
-        given = (self.demonstrations, self.experts)
-        if given == (None, None) and not self.diagnostics_not_private:
+        if self.demonstrations is self.experts is None and not self.diagnostics_not_private:
             return None
         if self.demonstrations is None or self.experts is None:
             raise QuorumError(
                 "the agreement of the experts needs --demonstrations and --experts: give both."
             )
-        what = "the agreement of the experts"
-        check_diagnostics(what, self.diagnostics_not_private)
-        from quorum_rl.distributed import prepare
-
-        prepare()
-        from quorum_rl.logs import agreement_curve, open_demonstrations
-        from quorum_rl.report import agreement_facts
-
-        log = open_demonstrations(self.demonstrations)
+        check_diagnostics("the agreement of the experts", self.diagnostics_not_private)
+        start_jax()
+        log = logs.open_demonstrations(self.demonstrations)
         experts = experts_from(self.experts, log)
-        return agreement_facts(agreement_curve(experts, log, trajectories=TRAJECTORIES))
+        return report.agreement_facts(logs.agreement_curve(experts, log, trajectories=TRAJECTORIES))
 
 
 def _plain(value: Any) -> Any:

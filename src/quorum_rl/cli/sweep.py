@@ -2,18 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from quorum_rl import envs, logs, release, sweep
 from quorum_rl.cli.configuration import as_toml, repeated
-from quorum_rl.cli.flags import ExpertFlags, TrainingFlags
-from quorum_rl.cli.output import check_seed, console, show_facts, stoppable, timed_bar
+from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
+from quorum_rl.cli.output import console, show_facts, start_jax, stoppable_bar
 from quorum_rl.cli.parser import FILE_ONLY, RUNS_CODE
 from quorum_rl.errors import Interrupted, QuorumError
-
-if TYPE_CHECKING:
-    from quorum_rl.logs import Demonstrations
-    from quorum_rl.pipeline import Progress
-    from quorum_rl.sweep import Judge, Spread, SweepOptions, Swept
 
 Value = bool | int | float | str
 Values = tuple[Value, ...]
@@ -74,22 +70,23 @@ class Sweep(ExpertFlags, TrainingFlags):
                         "json")  # fmt: skip
 
     def run(self) -> None:
-        check_seed(self.first_seed)
-        from quorum_rl.distributed import prepare
-
-        prepare()
-        from quorum_rl.sweep import sweep
-
-        asked, spread = self._asked(), self._spread()
+        start_jax()
+        asked = self._asked()
+        spread = sweep.one_by_one if self.ray is None else sweep.on_ray(self.ray)
         shown = console(stderr=self.json)
         try:
-            with stoppable(shown) as stop, timed_bar(shown, "program") as update:
-                made = sweep(
+            with stoppable_bar(shown, "program") as update:
+
+                def progress(done: int, total: int) -> None:
+                    if update(done, total):
+                        raise Interrupted("stopped; programs that had ended are kept.")
+
+                made = sweep.sweep(
                     asked,
                     self.folder,
                     spread=spread,
                     report=shown.print,
-                    progress=_watched(update, stop),
+                    progress=progress,
                     command=as_toml(["sweep"], self),
                 )
         except Interrupted as stopped:
@@ -97,50 +94,36 @@ class Sweep(ExpertFlags, TrainingFlags):
             raise Interrupted(f"{stopped} Go on with: {again}") from None
         self._show(made)
 
-    def _asked(self) -> "SweepOptions":
-        from quorum_rl.logs import open_demonstrations
-        from quorum_rl.sweep import Common, Search, SweepOptions
-
+    def _asked(self) -> "sweep.SweepOptions":
         judge, judge_facts = self._judge()
-        search = Search(self.grid, self.random, self.trials, self.search_seed)
-        log = open_demonstrations(self.demonstrations).of_at_least(
+        log = logs.open_demonstrations(self.demonstrations).of_at_least(
             self.minimum_experts, self.minimum_trajectories
         )
         experts = self.experts_of(log)
-        common = Common(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            settings=self.settings,
+        common = sweep.Common(
+            **given(self, "epsilon delta settings"),
             learner=self.chosen_learner(),
             can_query=experts is not None,
             **self.learner_settings(),
         )
-        return SweepOptions(
-            search=search,
+        names = "episodes seeds first_seed together select mean_trials ledger "
+        return sweep.SweepOptions(
+            search=sweep.Search(self.grid, self.random, self.trials, self.search_seed),
             common=common,
             log=log,
             experts=experts,
             world=self._world(log),
-            episodes=self.episodes,
             judge=judge,
             judge_facts=judge_facts,
-            seeds=self.seeds,
-            first_seed=self.first_seed,
-            together=self.together,
-            select=self.select,
-            mean_trials=self.mean_trials,
-            ledger=self.ledger,
             accepted=self.accept,
-            diagnostics_not_private=self.diagnostics_not_private,
+            **given(self, names + "diagnostics_not_private"),
         )
 
-    def _world(self, log: "Demonstrations") -> str | None:
+    def _world(self, log: "logs.Demonstrations") -> str | None:
         """Where trials are judged. A log may name a world of Quorum; only the user names a file,
         because a file is run."""
-        from quorum_rl.envs import world_names
-
         declared = log.declared.world
-        if self.world is not None or declared is None or declared in world_names():
+        if self.world is not None or declared is None or declared in envs.world_names():
             return self.world or declared
         if self.judge != "world":
             return None
@@ -149,56 +132,26 @@ class Sweep(ExpertFlags, TrainingFlags):
             "it with --world if you trust it, or judge trials by what was released (--judge)."
         )
 
-    def _judge(self) -> "tuple[Judge, dict[str, Any]]":
+    def _judge(self) -> "tuple[sweep.Judge, dict[str, Any]]":
         """By what trials are judged, and what its file says of where it comes from."""
-        if self.judge == "world":
-            return "world", {}
-        if self.judge == "released":
-            return "released", {}
-        from quorum_rl.release import read_released_with_facts
+        public: dict[str, sweep.Judge] = {"world": "world", "released": "released"}
+        if self.judge in public:
+            return public[self.judge], {}
+        return release.read_released_with_facts(self.judge)
 
-        return read_released_with_facts(self.judge)
-
-    def _spread(self) -> "Spread":
-        from quorum_rl.sweep import one_by_one
-
-        if self.ray is None:
-            return one_by_one
-        from quorum_rl.sweep import on_ray
-
-        return on_ray(self.ray)
-
-    def _show(self, made: "Swept") -> None:
-        certified = made.certificate
+    def _show(self, made: "sweep.Swept") -> None:
+        certified, policy = made.certificate, made.folder / "winner" / POLICY
         facts = {
             "folder": str(made.folder),
-            "policy": str(made.folder / "winner" / "policy.safetensors"),
+            "policy": str(policy),
             "trials": made.trials,
             "winner": made.trial.choices,
             "score": made.judged.score,
-            "epsilon": None if certified is None else certified.epsilon,
-            "delta": None if certified is None else certified.delta,
-            "statement": None if certified is None else certified.statement,
+            **certified_facts(certified),
             "marks": [] if certified is None else list(certified.marks),
         }
-        if self.json:
-            show_facts(facts, as_json=True)
-            return
         chosen = ", ".join(f"{name} = {value}" for name, value in made.trial.choices.items())
-        console().print(f"the best, with a score of {made.judged.score:.3f}: {chosen}")
+        said = [f"the best, with a score of {made.judged.score:.3f}: {chosen}"]
         if certified is not None:
-            console().print(certified.statement)
-            for mark in certified.marks:
-                console().print(f"it is marked: {mark}")
-        console().print(f"its policy is in {facts['policy']}")
-
-
-def _watched(update: "Progress", stop: list[bool]) -> "Progress":
-    """A bar, and the way out after Ctrl-C."""
-
-    def progress(done: int, total: int) -> None:
-        update(done, total)
-        if stop[0]:
-            raise Interrupted("stopped; programs that had ended are kept.")
-
-    return progress
+            said += [certified.statement, *(f"it is marked: {mark}" for mark in certified.marks)]
+        show_facts(facts, *said, f"its policy is in {policy}", as_json=self.json)

@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quorum_rl.cli.output import check_picture, check_seed, console, save_picture, show_facts
+from quorum_rl import envs
+from quorum_rl.cli.output import check_picture, console, save_picture, show_facts
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 
 if TYPE_CHECKING:
-    from quorum_rl.envs import AnyWorld
     from quorum_rl.types import Transition
 
 
@@ -25,37 +25,27 @@ class List:
     def run(self) -> None:
         from rich.table import Table
 
-        from quorum_rl.envs import get_world, world_names
-
-        worlds = [get_world(name) for name in world_names()]
-        if self.json:
-            facts = {
-                world.name: asdict(world.facts)
-                | {
-                    "observations": world.spaces.observation_names,
-                    "actions": world.spaces.action_names,
-                    "params": asdict(world.default_params()),
-                    "settings": len(world.settings().time_limit),
-                }
-                for world in worlds
-            }
-            show_facts(facts, as_json=True)
-            return
         table = Table("world", "sees", "actions", "settings", "random", "reference")
-        for world in worlds:
-            table.add_row(
-                world.name,
-                f"{world.spaces.observation_size} numbers",
-                ", ".join(world.spaces.action_names),
-                f"{len(world.settings().time_limit)}",
-                f"{world.facts.random_return:.4g}",
-                f"{world.facts.reference_return:.4g}",
+        facts, lines = {}, []
+        for name in envs.world_names():
+            world = envs.get_world(name)
+            names, known = world.spaces.action_names, world.facts
+            params, settings = asdict(world.default_params()), len(world.settings().time_limit)
+            facts[name] = asdict(known) | {
+                "observations": world.spaces.observation_names,
+                "actions": names,
+                "params": params,
+                "settings": settings,
+            }
+            size, returns = (
+                world.spaces.observation_size,
+                (known.random_return, known.reference_return),
             )
-        console().print(table)
-        console().print("Parameters that may be changed (with --param NAME VALUE):")
-        for world in worlds:
-            params = ", ".join(f"{k} {v:g}" for k, v in asdict(world.default_params()).items())
-            console().print(f"  {world.name}: {params}")
+            scores = [f"{value:.4g}" for value in returns]
+            table.add_row(name, f"{size} numbers", ", ".join(names), str(settings), *scores)
+            lines.append(f"  {name}: {', '.join(f'{k} {v:g}' for k, v in params.items())}")
+        title = "Parameters that may be changed (with --param NAME VALUE):"
+        show_facts(facts, table, title, *lines, as_json=self.json)
 
 
 @dataclass(frozen=True)
@@ -77,28 +67,24 @@ class Draw:
     """World parameters to change, such as --param gravity 9.0."""
 
     def run(self) -> None:
-        from quorum_rl.envs import draw_episode, get_world, with_params
-
-        world = get_world(self.world)
-        params = with_params(world, **self.param)
+        world = envs.get_world(self.world)
+        params = envs.with_params(world, **self.param)
         check_picture(self.out)
-        check_seed(self.seed)
         episode, state = self._episode(world, params)
         title = f"{world.name}, {self.policy} policy, return {episode.reward.sum():.4g}"
-        save_picture(draw_episode(world, episode, params, title, state), self.out)
+        save_picture(envs.draw_episode(world, episode, params, title, state), self.out)
         console().print(f"{title}: {self.out}")
 
-    def _episode(self, world: "AnyWorld", params: Any) -> "tuple[Transition, Any]":
+    def _episode(self, world: "envs.AnyWorld", params: Any) -> "tuple[Transition, Any]":
         """A whole episode, with a leading axis of steps, and its first state."""
         import jax
         import numpy as np
 
-        from quorum_rl.envs import reference_policy, roll_out, start, uniform_policy
-
-        acts = reference_policy(world) if self.policy == "reference" else uniform_policy(world)
+        refers = self.policy == "reference"
+        acts = envs.reference_policy(world) if refers else envs.uniform_policy(world)
         key = jax.random.key(self.seed)
-        begun = start(world, key, params, 1)
-        _, seen = roll_out(world, acts, key, begun, params, int(params.time_limit))
+        begun = envs.start(world, key, params, 1)
+        _, seen = envs.roll_out(world, acts, key, begun, params, int(params.time_limit))
         length = int(np.argmax(np.asarray(seen.terminated | seen.truncated)[:, 0])) + 1
         episode: Transition = jax.tree.map(lambda leaf: np.asarray(leaf)[:length, 0], seen)
         return episode, jax.tree.map(lambda leaf: np.asarray(leaf)[0], begun.state)

@@ -67,34 +67,12 @@ RULES: Final[dict[str, Rule]] = {
 class FitSettings:
     """How to fit. What is None is chosen by the method, from declared numbers (`plan_fit`).
 
-    - `method`: `local` lets every expert learn from its own log and sums up, with noise, where each
-      went; `solve` sums up last layers in closed form, once; `dp-sgd` sums up gradients;
-      `selective`, the paper's, releases what it can and takes gradients of the rest; `non-private`
-      is the upper bound, for synthetic experts.
-    - `release_share`: the release's part of ε, and with 1 there is nothing else.
-    - `private_share`: the private steps' part of all.
-    - `private_steps` and `noise_multiplier`: the noise is calibrated to the steps; with a noise
-      multiplier alone, steps are taken until the budget is spent.
-    - `sampling_rate`: how likely an expert takes part in a private step. With replacement, so an
-      expert with fewer than `transitions_per_expert` transitions counts some of them twice.
-    - `local_steps` and `local_rate`: how many steps an expert takes by itself in a private step of
-      the method local, each on `transitions_per_expert` transitions, and how large they are.
-    - `private_learning_rate`: what the mean contribution is multiplied by. None takes it from the
-      noise; mode `paper` has one rate for all steps.
-    - `falling_rates`: both learning rates fall in a straight line to zero over the training, so
-      that the last steps leave little noise behind; mode `paper` keeps them as they are.
-    - `averaging`: the decay of the average over the parameters, which is the policy; 0 takes the
-      last parameters, 1 the mean over the last half of the steps.
-    - `optimiser`: adam, momentum, sgd, or in Python any `Optimiser`.
-    - `contribution`: in Python, what an expert contributes to a private step, in the place of what
-      the method has: any `training.Contribution`. The other numbers stay the method's.
-    - `least_released`: where fewer transitions are expected of a release, there is none: on so few
-      the steps without noise learn by heart what is not so. `least_reached`: nor where prefixes are
-      expected to reach less than this share of the horizon, for how an episode begins says little
-      of how it goes on.
-    - `allow_noise`: train although the plan says that it would be on noise.
-    - `stop_probability`: for experts without a floor. `iterations`, `prefix_cap`, `agreement` and
-      `pool_limit` are the planner's; see `privacy.plan_release`.
+    With a `noise_multiplier` and no `private_steps`, steps are taken until the budget is spent;
+    with a `release_share` of 1 there are none. Experts draw with replacement: who has fewer than
+    `transitions_per_expert` counts some twice. Mode `paper` has one learning rate, which stays as
+    it is. A small release is left out (`least_released`, `least_reached`): steps without noise
+    would learn it by heart, and how an episode begins says little of how it goes on. In Python
+    `optimiser` may be any `Optimiser`. `privacy.plan_release` says more of what a release takes.
 
     Raises:
         QuorumError: for a share outside (0, 1], a learning rate that is not positive, no steps, or
@@ -102,33 +80,65 @@ class FitSettings:
     """
 
     method: MethodName = "local"
+    """How to train: local adds up, with noise, what experts learn by themselves, solve their last
+    layers, dp-sgd their gradients; selective, the paper's, releases prefixes first; non-private has
+    no noise, and needs --diagnostics-not-private."""
     mode: Mode = "tight"
+    """Our analysis, or the published one, which is for reproduction only."""
     release_share: float = 0.5
+    """The release's part of epsilon."""
     private_share: float = 0.95
+    """The private steps' part of all steps."""
     private_steps: int | None = None
+    """How many steps have noise."""
     noise_multiplier: float | None = None
+    """The noise of a private step; calibrated unless given."""
     local_steps: int | None = None
+    """Steps that an expert takes by itself in a private step."""
     local_rate: float | None = None
+    """The learning rate of an expert by itself."""
     transitions_per_expert: int | None = None
+    """Transitions of an expert in a gradient or a step of its own."""
     sampling_rate: float | None = None
+    """How likely an expert takes part in a private step."""
     clip_norm: float | None = None
+    """What an expert's contribution is clipped to."""
     normalised: bool | None = None
+    """Scale every expert's contribution to the clip norm, small ones too."""
     learning_rate: float = 1e-3
+    """The learning rate of steps without noise."""
     private_learning_rate: float | None = None
+    """That of private steps; chosen for their noise unless given."""
     falling_rates: bool = True
+    """Both learning rates fall to zero over the training, or else stay as they are."""
     batch_size: int = 256
+    """Released transitions in a step without noise."""
     optimiser: "str | Optimiser | None" = None
+    """How sums become steps."""
     averaging: float | None = None
+    """Decay of the average over the parameters, which is the policy; 0 for the last, 1 for the mean
+    of the last half."""
     release_only_steps: int = 4000
+    """Steps without noise, where no step is private."""
     least_released: int = 50
+    """Where fewer released transitions are expected, every step is private."""
     least_reached: float = 0.008
+    """Where prefixes reach less of the horizon than this, every step is private."""
     stop_probability: float | None = None
+    """For experts without a floor: how often a release stops before a query."""
     iterations: int | None = None
+    """How many trajectories the release tries; chosen unless given."""
     prefix_cap: int | None = None
+    """The most steps of a trajectory that may come out; the horizon unless given."""
     agreement: float = 0.9
+    """Of the experts who agree up to a step, the share expected to agree at the next."""
     pool_limit: int = 8
+    """The most trajectories per expert that the release may reserve."""
     allow_noise: bool = False
+    """Train although the plan says that it would be on noise."""
     contribution: "Contribution | None" = None
+    """In Python: what an expert contributes to a private step, in the place of what the method has,
+    any `training.Contribution`. The other numbers stay the method's."""
 
     def __post_init__(self) -> None:
         if self.method not in get_args(MethodName):

@@ -1,6 +1,5 @@
 """The command: what a newcomer reads, and what happens when they make a mistake."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import Quorum
 
 from quorum_rl import __version__
 from quorum_rl.cli.main import main
@@ -19,21 +19,8 @@ from quorum_rl.logs import open_demonstrations
 TINY = ("--preset", "small", "--settings", "2", "--count", "4", "--hidden", "8")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The sentence with which a command line is refused."""
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("quorum: ")
-    assert said.err.count("\n") == 1
-    assert "Traceback" not in said.err
-    return said.err
-
-
-def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--version"])
-    assert capsys.readouterr().out == f"quorum {__version__}\n"
+def test_version_is_the_package_version(quorum: Quorum) -> None:
+    assert quorum("--version") == f"quorum {__version__}\n"
 
 
 def test_no_help_imports_jax() -> None:
@@ -51,44 +38,27 @@ def test_no_help_imports_jax() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for word in ("demo", "worlds", "experts", "demos", "policy"):
+    for word in ("usage: quorum", "demo", "worlds", "experts", "demos", "policy"):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("words", [(), ("experts",), ("experts", "train"), ("demos", "collect")])
-def test_every_help_page_can_be_read(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([*words, "--help"])
-    assert stopped.value.code == 0
-    assert "usage: quorum" in capsys.readouterr().out
-
-
-def test_an_unknown_command_exits_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["exprets"])
-    assert stopped.value.code == 2
-    assert "exprets" in capsys.readouterr().err
-
-
-def test_worlds_are_listed_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["worlds", "list", "--json"])
-    facts = json.loads(capsys.readouterr().out)
+def test_worlds_are_listed_for_machines(quorum: Quorum) -> None:
+    facts = quorum.facts("worlds", "list")
     assert facts["CartPole"]["settings"] == 1000
     assert facts["HIV"]["params"]["penalty_drug_1"] == 20000
 
 
-def test_an_episode_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_episode_is_drawn(tmp_path: Path, quorum: Quorum) -> None:
     picture = tmp_path / "episode.svg"
-    main(["worlds", "draw", "CartPole", "--out", str(picture), "--param", "gravity", "9"])
+    said = quorum("worlds", "draw", "CartPole", "--out", picture, "--param", "gravity", "9")
+    assert str(picture) in said
     assert picture.read_text().lstrip().startswith("<?xml")
-    assert str(picture) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
+        (("exprets",), "did you mean experts?"),
         (("worlds", "draw", "Cartpole", "--out", "a.png"), "did you mean CartPole?"),
         (("worlds", "draw", "CartPole", "--out", "a.txt"), "a.txt"),
         (("worlds", "draw", "CartPole", "--out", "a.png", "--param", "mass", "1"), "'mass'"),
@@ -115,11 +85,10 @@ def test_a_mistake_is_answered_with_one_sentence_and_nothing_is_written(
     named: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    quorum: Quorum,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert named in refused(capsys, *words)
-    assert list(tmp_path.iterdir()) == []
+    assert named in quorum.refused_for_free(tmp_path, *words)
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +98,16 @@ def experts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_experts_are_trained_and_shown(
-    experts_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_experts_are_trained_and_shown(experts_file: Path, quorum: Quorum) -> None:
     assert len(load_population(experts_file)) == 4
-    main(["experts", "show", str(experts_file), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    facts = quorum.facts("experts", "show", experts_file)
     assert facts["world"] == "CartPole"
     assert facts["hidden"] == [8]
     assert facts["total_steps"] == 2048
 
 
 def test_a_file_of_experts_cannot_choose_which_python_file_is_run(
-    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     trap = tmp_path / "trap.py"
     trap.write_text("raise SystemExit('the trap was run')")
@@ -149,49 +115,37 @@ def test_a_file_of_experts_cannot_choose_which_python_file_is_run(
     changed = replace(population, origin={**population.origin, "world": f"{trap}:W"})
     path = tmp_path / "changed.safetensors"
     save_population(changed, path)
-    said = refused(capsys, "demos", "collect", str(path), "--out", str(tmp_path / "d.arrow"))
-    assert "--world" in said
-    said = refused(capsys, "experts", "returns", str(path), "--diagnostics-not-private")
-    assert "--world" in said
+    assert "--world" in quorum.refused("demos", "collect", path, "--out", tmp_path / "d.arrow")
+    assert "--world" in quorum.refused("experts", "returns", path, "--diagnostics-not-private")
 
 
 @pytest.mark.parametrize("p_min", ["0.9", "-1"])
 def test_a_floor_that_no_policy_can_have_is_refused(
-    p_min: str, experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    p_min: str, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     out = str(tmp_path / "d.arrow")
-    assert p_min in refused(
-        capsys, "demos", "collect", str(experts_file), "--out", out, "--p-min", p_min
-    )
-    assert p_min in refused(
-        capsys, "experts", "returns", str(experts_file), "--p-min", p_min,
-        "--diagnostics-not-private",
-    )  # fmt: skip
+    assert p_min in quorum.refused("demos", "collect", experts_file, "--out", out, "--p-min", p_min)
+    assert p_min in quorum.refused("experts", "returns", experts_file, "--p-min", p_min,
+                                   "--diagnostics-not-private")  # fmt: skip
 
 
-def test_existing_experts_are_not_overwritten_unasked(
-    experts_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = experts_file.read_bytes()
-    said = refused(capsys, "experts", "train", "CartPole", "--out", str(experts_file), *TINY)
-    assert "--overwrite" in said
-    assert experts_file.read_bytes() == before
+def test_existing_experts_are_not_overwritten_unasked(experts_file: Path, quorum: Quorum) -> None:
+    words = ("experts", "train", "CartPole", "--out", experts_file, *TINY)
+    assert "--overwrite" in quorum.refused_for_free(experts_file.parent, *words)
 
 
 def test_demonstrations_go_from_collecting_to_a_table_and_back(
-    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     demos, table, again = (str(tmp_path / name) for name in ("d.arrow", "d.parquet", "again.arrow"))
-    main(["demos", "collect", str(experts_file), "--out", demos, "--trajectories", "2"])
-    main(["demos", "export", demos, "--out", table])
-    main(["demos", "import", table, "--out", again, "--actions", "2", "--observations", "4",
-          "--horizon", "200", "--p-min", "0.02"])  # fmt: skip
+    quorum("demos", "collect", experts_file, "--out", demos, "--trajectories", "2")
+    quorum("demos", "export", demos, "--out", table)
+    quorum("demos", "import", table, "--out", again, "--actions", "2", "--observations", "4",
+           "--horizon", "200", "--p-min", "0.02")  # fmt: skip
     first, second = open_demonstrations(demos), open_demonstrations(again)
     assert first.transition_count == second.transition_count
     assert (first.columns.observations == second.columns.observations).all()
-    capsys.readouterr()
-    main(["demos", "show", demos, "--json"])
-    shown = json.loads(capsys.readouterr().out)
+    shown = quorum.facts("demos", "show", demos)
     assert shown["p_min"] == 0.02
     assert shown["smoothing"] == "greedy"
     assert not shown["reproducible"]
@@ -199,35 +153,33 @@ def test_demonstrations_go_from_collecting_to_a_table_and_back(
 
 
 def test_demonstrations_go_to_minari_and_back(
-    experts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
 ) -> None:
     pytest.importorskip("minari", reason="Minari is an optional extra")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     demos, again = str(tmp_path / "d.arrow"), str(tmp_path / "again.arrow")
-    main(["demos", "collect", str(experts_file), "--out", demos, "--trajectories", "2"])
-    main(["demos", "export", demos, "--out", "minari:cartpole/experts-v0"])
-    main(["demos", "import", "minari:cartpole/experts-v0", "--out", again, "--actions", "2",
-          "--observations", "4", "--horizon", "200"])  # fmt: skip
+    quorum("demos", "collect", experts_file, "--out", demos, "--trajectories", "2")
+    quorum("demos", "export", demos, "--out", "minari:cartpole/experts-v0")
+    quorum("demos", "import", "minari:cartpole/experts-v0", "--out", again, "--actions", "2",
+           "--observations", "4", "--horizon", "200")  # fmt: skip
     first, second = open_demonstrations(demos), open_demonstrations(again)
     assert (first.columns.observations == second.columns.observations).all()
     assert (first.episodes.expert == second.episodes.expert).all()
 
 
 def test_agreement_is_drawn_when_the_user_accepts_that_it_is_not_private(
-    experts_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     demos, picture = tmp_path / "d.arrow", tmp_path / "a.png"
-    main(["demos", "collect", str(experts_file), "--out", str(demos), "--trajectories", "2"])
-    capsys.readouterr()
-    main(["demos", "agreement", str(demos), str(experts_file), "--picture", str(picture),
-          "--json", "--diagnostics-not-private"])  # fmt: skip
-    curve = json.loads(capsys.readouterr().out)["mean"]
+    quorum("demos", "collect", experts_file, "--out", demos, "--trajectories", "2")
+    curve = quorum.facts("demos", "agreement", demos, experts_file, "--picture", picture,
+                         "--diagnostics-not-private")["mean"]  # fmt: skip
     assert 0.02 <= curve[0] <= 0.98
     assert picture.stat().st_size > 1000
 
 
 def test_an_interrupted_training_leaves_what_is_needed_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quorum: Quorum
 ) -> None:
     path = tmp_path / "experts.safetensors"
     words = ("experts", "train", "CartPole", "--out", str(path), *TINY, "--steps", "400000")
@@ -245,5 +197,5 @@ def test_an_interrupted_training_leaves_what_is_needed_to_go_on(
     assert unfinished.exists()
     assert not path.exists()
     assert "goes on" in said
-    assert "total_steps" in refused(capsys, *words[:-1], "2048")
+    assert "total_steps" in quorum.refused(*words[:-1], "2048")
     assert unfinished.exists()

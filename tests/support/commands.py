@@ -1,0 +1,63 @@
+"""The command as a test runs it: in this process, with what it prints and how it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorum_rl.cli.main import main
+from quorum_rl.policy import Policy
+
+
+class Quorum:
+    """Runs command lines, whose words may be anything that has a text."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+        self.err = ""  # what the last command said beside its output
+
+    def __call__(self, *words: object) -> str:
+        """What a command prints."""
+        self.capsys.readouterr()
+        main([str(word) for word in words])
+        out, self.err = self.capsys.readouterr()
+        return out
+
+    def facts(self, *words: object) -> dict[str, Any]:
+        """What a command prints for programs, and nothing else."""
+        found: dict[str, Any] = json.loads(self(*words, "--json"))
+        return found
+
+    def refused(self, *words: object, status: int = 2) -> str:
+        """The sentence with which a command is refused.
+
+        Exit status 2 unless another is expected: 1 is for what was checked and is wrong.
+        """
+        with pytest.raises(SystemExit) as stopped:
+            self(*words)
+        said = self.capsys.readouterr().err
+        assert stopped.value.code == status, said
+        assert said.startswith("quorum: ")
+        assert said.count("\n") == 1
+        assert said.endswith(".\n")
+        return said
+
+    def refused_for_free(self, folder: Path, *words: object) -> str:
+        """The same of a command that leaves a folder as it is, to the byte."""
+        before = everything_in(folder)
+        said = self.refused(*words)
+        assert everything_in(folder) == before
+        return said
+
+
+def everything_in(folder: Path) -> dict[Path, bytes]:
+    """Every folder and file below a folder, with its content."""
+    return {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+def networks(folder: Path) -> list[bytes]:
+    """The parameters of a run's policy, to compare."""
+    policy = Policy.load(folder / "policy.safetensors")
+    layers = (layer for network in policy.networks.values() for layer in network)
+    return [part.tobytes() for layer in layers for part in layer]
