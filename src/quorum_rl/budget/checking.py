@@ -101,7 +101,7 @@ def _check_facts(claim: Certificate, record: LedgerRecord) -> float:
             f"epsilon does not agree: the certificate says {shown} at delta = {claim.delta:g}, and "
             f"what its ledger was charged for costs {spent:.6g} there, computed again."
         )
-    expected = stated(record, shown, claim.delta)
+    expected = stated(record, shown, claim.delta, form=claim.format)
     difference = _first_difference(json.loads(claim.to_json()), json.loads(expected.to_json()))
     if difference is not None:
         raise QuorumError(f"the certificate does not agree with its ledger: {difference}.")

@@ -36,6 +36,11 @@ class Charge:
     at: str
 
     @property
+    def date(self) -> str:
+        """When it was charged; earlier versions wrote down the time of day too (`at`)."""
+        return self.at.partition("T")[0]
+
+    @property
     def pool(self) -> str | None:
         """The release pool that this charge used up."""
         return str(self.facts["pool"]) if isinstance(self.event, ReleaseEvent) else None

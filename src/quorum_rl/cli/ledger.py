@@ -65,7 +65,8 @@ class Show:
             "spent_epsilon": spent,
             "torn": record.torn,
             "charges": [
-                f"{charge.at} {charge.run}: {_in_words(charge.event)}" for charge in record.charges
+                f"{charge.date} {charge.run}: {_in_words(charge.event)}"
+                for charge in record.charges
             ],
             "marks": [mark.text for mark in record.marks],
         }

@@ -51,6 +51,10 @@ GONE_ON: Final = (
     "the ledger has gone on since this certificate, which does not cover what came later; the "
     "bundle's ledger ends where the certificate does."
 )
+WITH_TIMES: Final = (
+    "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
+    "charged: who knows when two stages of one run began knows how long the first took."
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[a-z-]+")
 
@@ -98,6 +102,8 @@ def publish(
     _check_private(claim, research=research)
     _check_plan(run, claim)
     remarks = [] if consistency.current else [GONE_ON]
+    if any(charge.at != charge.date for charge in consistency.record.charges):
+        remarks.append(WITH_TIMES)
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
     contents |= _policy_files(run, certificate, remarks)
     contents |= _signature_of(run, certificate)
