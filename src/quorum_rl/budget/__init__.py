@@ -23,6 +23,10 @@ if TYPE_CHECKING:
         check_guarantees as check_guarantees,
         check_signed as check_signed,
     )
+    from quorum_rl.budget.commitment import (
+        check_committed as check_committed,
+        commitments as commitments,
+    )
     from quorum_rl.budget.entropy import (
         BitStream as BitStream,
         Entropy as Entropy,
@@ -64,6 +68,7 @@ else:
                 "LEDGER Checked Consistency check_certificate check_consistent check_guarantees "
                 "check_signed"
             ),
+            "commitment": "check_committed commitments",
             "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
             "ledger": "Ledger spent_epsilon",
             "record": "Kind LedgerRecord read_ledger",

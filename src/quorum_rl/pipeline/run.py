@@ -211,6 +211,7 @@ def _run(
     with folder.unless_refused(folder.ledger if budget is None else budget.ledger):
         run = _opened(folder, plan, demonstrations, options)
         if plan.settings.method == "non-private":
+            folder.keep_keys(run.keys)
             if budget is not None:
                 with Ledger.open(budget.ledger) as ledger:
                     ledger.mark(LOOKED)
@@ -218,6 +219,7 @@ def _run(
         if budget is None:
             budget = _own_budget(run)
         with Ledger.open(budget.ledger) as ledger:
+            run.check_and_keep_keys(ledger)
             # Both stages or none: a release whose training cannot be paid would use up its pool.
             ledger.check_affordable(
                 [

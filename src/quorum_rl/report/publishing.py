@@ -56,6 +56,7 @@ WITH_TIMES: Final = (
     "charged: who knows when two stages of one run began knows how long the first took."
 )
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
 
 
@@ -226,6 +227,8 @@ def _known_fact(name: str, fact: Any) -> bool:
     match name:
         case "pool" | "whole_log":
             return isinstance(fact, str) and _IDENTITY.fullmatch(fact) is not None
+        case "keys" | "configuration":
+            return isinstance(fact, str) and _HASH.fullmatch(fact) is not None
         case "accepted":
             return isinstance(fact, list) and all(
                 isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact
