@@ -67,8 +67,13 @@ def test_a_torn_last_line_spends_the_whole_budget(
 ) -> None:
     with ledger.open("ab") as file:
         file.write(b'{"entry":{"entry":"charge","ev')
-    main(["ledger", "show", str(ledger), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    with pytest.raises(SystemExit) as stopped:
+        main(["ledger", "show", str(ledger), "--json"])
+    assert stopped.value.code == 1
+    shown = capsys.readouterr()
+    assert "the last line of the ledger" in shown.err
+    assert "was cut off" in shown.err
+    facts = json.loads(shown.out)
     assert facts["torn"] is True
     assert facts["spent_epsilon"] == facts["epsilon"] == 30
     main(["certificate", "show", str(ledger)])
@@ -78,4 +83,4 @@ def test_a_torn_last_line_spends_the_whole_budget(
 def test_a_changed_ledger_is_refused(ledger: Path, refused: Refused) -> None:
     ledger.write_bytes(ledger.read_bytes().replace(b'"epsilon":30.0', b'"epsilon":90.0'))
     for words in (("ledger", "show"), ("certificate", "show"), ("certificate", "verify")):
-        assert "damaged or was changed" in refused(*words, str(ledger), status=1)
+        assert "line 1 of the ledger" in refused(*words, str(ledger), status=1)

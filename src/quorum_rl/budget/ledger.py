@@ -180,7 +180,8 @@ class Ledger:
         return record
 
     def _append(self, entry: str, said: Mapping[str, Json], previous: str) -> None:
-        line = line_of({"entry": entry, **said, "at": _today()}, previous)
+        # `after` tells an edited line from one whose predecessor was removed.
+        line = line_of({"entry": entry, **said, "at": _today(), "after": previous}, previous)
         size = os.fstat(self._descriptor).st_size
         try:
             if os.write(self._descriptor, line) < len(line):

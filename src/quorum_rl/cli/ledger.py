@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from quorum_rl.cli.output import console, refuting, show_facts
+from quorum_rl.cli.output import RefutedError, console, refuting, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
@@ -39,7 +39,7 @@ class Create:
 class Show:
     """Say what a ledger was charged, and out of which budget.
 
-    Exit status 1 if the ledger is damaged.
+    Exit status 1, and what was done to it, if the ledger is damaged.
 
     Example: quorum ledger show desks.ledger
     """
@@ -57,7 +57,7 @@ class Show:
         with refuting():
             record = read_ledger(self.file)
         spent = None if record.delta is None else float(rounded_up(spent_epsilon(record)))
-        facts = {
+        facts: dict[str, Any] = {
             "kind": record.kind,
             "identity": record.identity,
             "epsilon": record.epsilon,
@@ -72,10 +72,21 @@ class Show:
         }
         if self.json:
             show_facts(facts, as_json=True)
-            return
-        for name in ("charges", "marks"):
-            facts[name] = ("\n" + " " * 22).join(facts[name]) or "none"  # type: ignore[arg-type]
-        show_facts(facts, as_json=False)
+        else:
+            _show(facts)
+        if record.torn:
+            whole = self.file.read_bytes().endswith(b"\n")
+            what = "is damaged and cannot be read" if whole else "was cut off"
+            raise RefutedError(
+                f"the last line of the ledger {str(self.file)!r} {what}, so all of its budget "
+                "counts as spent: bring the file back as it was last written."
+            )
+
+
+def _show(facts: dict[str, Any]) -> None:
+    for name in ("charges", "marks"):
+        facts[name] = ("\n" + " " * 22).join(facts[name]) or "none"
+    show_facts(facts, as_json=False)
 
 
 def _in_words(event: object) -> str:
