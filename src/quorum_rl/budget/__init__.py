@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         check_consistent as check_consistent,
         check_guarantees as check_guarantees,
         check_signed as check_signed,
+        second_opinion as second_opinion,
     )
     from quorum_rl.budget.commitment import (
         check_committed as check_committed,
@@ -66,7 +67,7 @@ else:
             ),
             "checking": (
                 "LEDGER Checked Consistency check_certificate check_consistent check_guarantees "
-                "check_signed"
+                "check_signed second_opinion"
             ),
             "commitment": "check_committed commitments",
             "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",

@@ -91,7 +91,7 @@ class Verify:
         show_checked(check(self.file, self.ledger, self.public_key), as_json=self.json)
 
     def _check_ledger(self) -> None:
-        from quorum_rl.budget import certificate, read_ledger, verify
+        from quorum_rl.budget import certificate, read_ledger, second_opinion, verify
 
         if self.ledger is not None or self.public_key is not None:
             raise QuorumError(
@@ -108,8 +108,8 @@ class Verify:
             show_facts(facts, as_json=True)
             return
         console().print(
-            f"the certificate holds: epsilon = {made.epsilon:g} at delta = {made.delta:g}; "
-            f"{found.epsilon:.6g} by the other route."
+            f"the certificate holds: the bound is epsilon = {made.epsilon:g} at delta = "
+            f"{made.delta:g}; {second_opinion(found.epsilon)}."
         )
 
 
