@@ -25,7 +25,7 @@ DECLARED = ("--actions", "2", "--observations", "4", "--horizon", "8")
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
 SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
          "--private-steps", "300", "--sampling-rate",
-         "0.1", "--transitions-per-expert", "2", "--accept", "one-expert-each",
+         "0.1", "--transitions-per-expert", "2", "--accept", "one-expert-each", "floor-everywhere",
          "--seed", "1")  # fmt: skip
 
 
@@ -282,7 +282,8 @@ def test_fewer_experts_than_the_plan_counts_on_are_refused_at_no_cost(
           "59"])  # fmt: skip
     main(["ledger", "create", str(ledger), "--epsilon", "30", "--delta", "1e-3"])
     said = refused("release", str(log), str(experts_file), "--plan", str(planned), "--ledger",
-                   str(ledger), "--out", str(out), "--accept", "one-expert-each")  # fmt: skip
+                   str(ledger), "--out", str(out), "--accept", "one-expert-each",
+                   "floor-everywhere")  # fmt: skip
     assert "the plan counts on 60 experts, but the demonstrations declare only 59" in said
     assert not read_ledger(ledger).charges
     assert not out.exists()
@@ -296,7 +297,8 @@ def test_fewer_trajectories_than_the_plan_reserves_are_refused_at_no_cost(
           "--trajectories", "4", "--param", "time_limit", "8"])  # fmt: skip
     main(["ledger", "create", str(ledger), "--epsilon", "30", "--delta", "1e-3"])
     said = refused("release", str(log), str(experts_file), "--plan", str(planned), "--ledger",
-                   str(ledger), "--out", str(out), "--accept", "one-expert-each")  # fmt: skip
+                   str(ledger), "--out", str(out), "--accept", "one-expert-each",
+                   "floor-everywhere")  # fmt: skip
     assert "would reserve 4 trajectories of every expert and leave 1 for training" in said
     assert not read_ledger(ledger).charges
     assert not log.with_name(log.name + ".released").exists()

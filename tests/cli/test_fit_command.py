@@ -31,7 +31,7 @@ SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
          "--private-steps", "10", "--sampling-rate",
          "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
          "--least-released", "1",
-         "--accept", "one-expert-each")  # fmt: skip
+         "--accept", "one-expert-each", "floor-everywhere")  # fmt: skip
 STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation-scale", "1", "2",
                  "0.1", "3")  # fmt: skip
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
@@ -151,7 +151,7 @@ def test_training_after_a_release_costs_no_more_than_what_both_may(
              "--folder", str(folder), "--json"]  # fmt: skip
     main(["ledger", "create", str(ledger), "--epsilon", "40", "--delta", "2e-3"])
     main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
-          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
+          "--out", str(released), "--accept", "one-expert-each", "floor-everywhere"])  # fmt: skip
     said = refused(*train, "--epsilon", "1", "--delta", "2e-3")
     assert "nothing is left for training" in said
     assert len(read_ledger(ledger).charges) == 1
@@ -176,7 +176,7 @@ def test_a_release_that_the_ledger_does_not_hold_is_refused(
     for path in (ledger, other):
         main(["ledger", "create", str(path), "--epsilon", "40", "--delta", "2e-3"])
     main(["release", str(log), str(experts_file), "--plan", str(planned), "--ledger", str(ledger),
-          "--out", str(released), "--accept", "one-expert-each"])  # fmt: skip
+          "--out", str(released), "--accept", "one-expert-each", "floor-everywhere"])  # fmt: skip
     before = ledger.read_bytes()
     train = ("train", "--released", str(released), "--epsilon", "25", "--delta", "2e-3", *SMALL,
              "--folder", str(tmp_path / "run"))  # fmt: skip

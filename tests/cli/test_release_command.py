@@ -20,6 +20,8 @@ from quorum_rl.release import read_released
 
 Refused = Callable[..., str]
 
+OPEN = ("one-expert-each", "floor-everywhere")
+
 NUMBERS = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
            "--delta", "1e-3", "--iterations", "4", "--objective", "threshold")  # fmt: skip
 
@@ -38,10 +40,10 @@ class Files(NamedTuple):
         return self.log.with_name(self.log.name + ".released")
 
     def words(self, *more: str) -> list[str]:
-        """The release of these files, accepting the one assumption that our own logs leave open."""
+        """The release of these files, accepting the assumptions that our own logs leave open."""
         return ["release", str(self.log), str(self.experts), "--plan", str(self.plan), "--ledger",
                 str(self.ledger), "--out", str(self.out), "--accept", "one-expert-each",
-                *more]  # fmt: skip
+                "floor-everywhere", *more]  # fmt: skip
 
 
 @pytest.fixture
@@ -289,6 +291,7 @@ def test_an_output_that_exists_is_not_replaced_unasked(files: Files, refused: Re
     ("words", "said"),
     [
         (("--accept", "common-world"), "one-expert-each (nobody owns two experts)"),
+        (("--accept", "one-expert-each"), "floor-everywhere (every expert gives every action"),
         (("--accept", "one-expert-eech"), "did you mean one-expert-each?"),
         (("--training-minimum", "-1"), "training_minimum is -1"),
         (("--seed", "-1"), "seed is -1"),
@@ -309,7 +312,7 @@ def test_demonstrations_from_another_machine_need_a_word_of_their_owner(
         replace(log, declared=replace(log.declared, machine="gpu H200, jax 0.9")), elsewhere.log
     )
     assert "rounds-alike" in refused_for_free(elsewhere, refused)
-    main(elsewhere.words("--accept", "one-expert-each", "rounds-alike"))
+    main(elsewhere.words("--accept", "one-expert-each", "floor-everywhere", "rounds-alike"))
 
 
 def test_demonstrations_that_do_not_say_how_their_experts_acted_are_refused(
@@ -398,7 +401,7 @@ def test_a_research_ledger_refuses_nothing_and_says_so(
 ) -> None:
     research = files._replace(ledger=files.ledger.with_name("research.ledger"))
     main(["ledger", "create", str(research.ledger), "--research"])
-    words = [word for word in research.words() if word not in ("--accept", "one-expert-each")]
+    words = [word for word in research.words() if word not in ("--accept", *OPEN)]
     main(words)
     main([*words, "--overwrite"])
     fresh = files._replace(out=files.out.with_name("production.parquet"))

@@ -24,7 +24,7 @@ class Release(NewFile):
     The ledger is charged first. Each file of demonstrations can be released from once.
 
     Example: quorum release cartpole.arrow cartpole.safetensors --plan plan.json
-    --ledger cartpole.ledger --out released.parquet --accept one-expert-each
+    --ledger cartpole.ledger --out released.parquet --accept one-expert-each floor-everywhere
     """
 
     demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
