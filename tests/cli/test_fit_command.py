@@ -246,6 +246,16 @@ def test_a_dry_run_knows_a_folder_that_is_none(log: Path, refused: Refused) -> N
     assert refused(*words) == said
 
 
+@pytest.mark.parametrize("least", ["136", "137"])
+def test_a_plan_says_where_nobodys_removal_is_covered(
+    least: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["fit", str(log), *BUDGET, *SMALL, "--method", "local", "--minimum-experts", least,
+          "--folder", str(tmp_path / "run"), "--dry-run"])  # fmt: skip
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("nobody's removal" in said) is (least == "137")
+
+
 def test_a_dry_run_knows_what_is_left_in_the_ledger(
     log: Path, tmp_path: Path, refused: Refused
 ) -> None:

@@ -150,3 +150,19 @@ def test_a_hash_tells_nothing_of_keys_that_are_guessed() -> None:
     assert salted[0]["keys"] != salted[1]["keys"]
     assert salted[0]["configuration"] != salted[1]["configuration"]
     assert commitment.commitments(keys, {})["keys"] not in {each["keys"] for each in salted}
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_log_of_no_more_experts_than_declared_covers_no_removal_and_no_file_says_so(
+    spare: int, everyone: Crowd, tmp_path: Path
+) -> None:
+    """Neighbours with one expert fewer are below the declared number: nothing is said of them."""
+    log = everyone.log
+    declared = replace(
+        log.declared, minimum_experts=log.expert_count - spare, identity=f"spare {spare}"
+    )
+    told: list[str] = []
+    one = everyone._replace(log=replace(log, declared=declared))
+    fitted(one, tmp_path / "run", **PRIVATE, report=told.append)
+    assert any("nobody's removal" in line for line in told) is (spare == 0)
+    assert not any(b"removal" in content for content in contents(tmp_path / "run").values())

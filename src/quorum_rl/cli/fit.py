@@ -164,8 +164,11 @@ class Fit(ExpertFlags, _Training):
         check_seed(self.seed)
         plan, log = self._planned()
         refused = self._refusal(plan, log)
+        removal = log.said_of_removal(log.declared.minimum_experts) if plan.events else None
         if not self.json:
             console().print(plan.describe())
+            if removal is not None:
+                console().print(removal)
             if refused is None:
                 console().print("a dry run: nothing was written, and nothing was charged")
         else:
@@ -179,7 +182,7 @@ class Fit(ExpertFlags, _Training):
                 "private_steps": plan.private_steps,
                 "steps_without_noise": plan.plain_steps,
                 "noise_over_signal": plan.noise,
-                "notes": plan.notes,
+                "notes": plan.notes if removal is None else (*plan.notes, removal),
                 "refused": refused,
             }
             show_facts(facts, as_json=True)

@@ -83,6 +83,9 @@ class Release(NewFile):
         from quorum_rl.release import release
 
         demonstrations = open_demonstrations(self.demonstrations).of_at_least(None)
+        removal = demonstrations.said_of_removal(plan.event.experts)
+        if removal is not None and not self.json:  # whose standard error is for one refusal
+            console().print(removal)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
         with timed_bar(console(stderr=self.json), "counting") as update:
 

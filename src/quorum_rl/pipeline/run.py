@@ -103,7 +103,8 @@ def fit(
     - `seed`: for reproduction; it marks the certificate.
     - `diagnostics_not_private`: allows the non-private method.
     - `report` hears every line of what happens, `progress` the steps done and how many there are;
-      it returns true to stop. Neither hears anything private.
+      it returns true to stop. Neither hears anything private, but that a log has no more experts
+      than were declared.
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
@@ -205,6 +206,9 @@ def _run(
     Events that are `paid` were charged by another run.
     """
     options.report(plan.describe())
+    removal = demonstrations.said_of_removal(demonstrations.declared.minimum_experts)
+    if removal is not None and plan.events:
+        options.report(removal)
     _check_useful(plan)
     _check_policy(plan, demonstrations.declared)
     folder = RunFolder(Path(options.folder))

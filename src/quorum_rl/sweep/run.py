@@ -158,6 +158,9 @@ def _paid(
         f"a trial by itself costs at most epsilon = {asked.common.epsilon:g} at delta = {delta:g}, "
         f"and all with the choice among them {total_epsilon(events_of(asked, trials), delta):.4g}"
     )
+    removal = asked.log.said_of_removal(asked.log.declared.minimum_experts)
+    if removal is not None:
+        report(removal)
     if asked.ledger is None and not book.exists():
         Budget.create(book, epsilon=None, delta=delta, kind="research")
     entropy = OsEntropy()
