@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,13 @@ from ledger_files import (
 from run_folders import USUAL, Making, names, some_prefixes
 from safetensors import safe_open
 
+from quorum_rl.budget.certificates import WHOLE_LOGS
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.release import read_released, save_released
-from quorum_rl.report import check_bundle, publish
+from quorum_rl.report import check_bundle, publish, write_report
 from quorum_rl.report.publishing import covered_report
 
 
@@ -379,6 +382,31 @@ def test_a_true_fit_is_published_without_a_trace_of_who_made_it_where(
             assert word.encode() not in path.read_bytes(), (path.name, word)
 
 
+def test_nobody_learns_from_a_bundle_or_a_run_how_long_a_stage_took(
+    fitted_run: Path, tmp_path: Path
+) -> None:
+    """Two charges with their times tell how slow the experts were: dates are all there is."""
+    write_report(fitted_run)
+    made = publish(fitted_run, tmp_path / "bundle")
+    assert "report.html" in made.files
+    assert made.remarks == ()
+    times = re.compile(rb"%s[T ]\d\d:\d\d" % datetime.now(UTC).date().isoformat().encode())
+    for path in [*(tmp_path / "bundle").iterdir(), *fitted_run.iterdir()]:
+        assert times.search(path.read_bytes()) is None, path
+    (fitted_run / "report.html").unlink()
+    certificate = json.loads((fitted_run / "certificate.json").read_text())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", certificate["events"][0]["at"])
+
+
+def test_a_bundle_of_an_earlier_ledger_says_that_times_leave_with_it(
+    making: Making, out: Path
+) -> None:
+    timed = [{**entry, "at": "2030-01-01T08:00:06Z"} for entry in BOTH]
+    run = making(ledger_of(*timed), FLOOR, TRAINING)
+    assert any("time of day" in remark for remark in publish(run, out).remarks)
+    assert b"08:00" not in (out / "certificate.json").read_bytes()
+
+
 def test_a_released_file_names_no_one_in_its_metadata(tmp_path: Path) -> None:
     path = tmp_path / "released.parquet"
     save_released(some_prefixes(), path, event_to_json(FLOOR))
@@ -387,3 +415,25 @@ def test_a_released_file_names_no_one_in_its_metadata(tmp_path: Path) -> None:
     assert set(found.metadata.metadata) == {b"quorum_rl.released", b"ARROW:schema"}
     assert found.metadata.created_by.startswith("parquet-cpp-arrow version ")
     assert str(tmp_path).encode() not in path.read_bytes()
+
+
+def test_a_run_without_a_release_says_nothing_of_prefixes_and_what_holds_instead(
+    fitted_run: Path, tmp_path: Path
+) -> None:
+    write_report(fitted_run)
+    publish(fitted_run, tmp_path / "bundle")
+    for name in ("certificate.json", "README.txt", "report.html"):
+        said = (tmp_path / "bundle" / name).read_text()
+        assert WHOLE_LOGS.replace("'", "&#39;" if name == "report.html" else "'") in said, name
+        assert not re.search(r"(released|raw) (prefix|state)|prefix of it|logs secret", said), name
+    (fitted_run / "report.html").unlink()
+
+
+def test_a_run_with_a_release_does_not_promise_that_whole_logs_are_protected(
+    run: Path, out: Path
+) -> None:
+    publish(run, out)
+    for name in ("certificate.json", "README.txt"):
+        said = (out / name).read_text()
+        assert "recognises a released prefix" in said
+        assert WHOLE_LOGS not in said

@@ -30,6 +30,7 @@ from quorum_rl.budget.schema import certificate_of
 from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
 from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
+from quorum_rl.privacy import TrainingEvent
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -65,6 +66,22 @@ def test_a_certificate_agrees_with_the_ledger_it_was_made_from(name: str) -> Non
     assert found.record == record_in(ledger)
     if not made.torn and made.epsilon < float("inf"):
         assert found.epsilon == pytest.approx(made.epsilon, rel=TOLERANCE, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["both", "training"])
+def test_certificates_and_ledgers_of_the_first_format_still_hold(name: str) -> None:
+    """They have times of day, and the words of their time."""
+    folder = Path(__file__).parents[1] / "support" / "earlier" / name
+    checked = check_certificate(folder / "certificate.json")
+    assert checked.certificate.format == 1
+    assert checked.certificate.events[0]["at"] == "2030-01-01T00:00:00Z"
+    facts = json.loads((folder / "certificate.json").read_text())
+    ledger = (folder / "ledger.jsonl").read_bytes()
+    assert "limitations[0]" in disagreement(
+        changed(facts, ("limitations", 0), lambda _: "none at all"), ledger
+    )
+    disagreement(changed(facts, ("events", 0, "at"), lambda _: "2030-01-01"), ledger)
+    disagreement(facts | {"format": 2}, ledger)
 
 
 def other_values(value: Any) -> list[Any]:
@@ -143,6 +160,28 @@ def test_an_epsilon_that_was_changed_everywhere_is_found_by_the_second_route() -
         lie = json.loads(text.replace(f"{shown}", f"{other}"))
         lie["statement"] = lie["statement"].replace(f"ε = {shown:.4f}", f"ε = {other:.4f}")
         assert "epsilon does not agree" in disagreement(lie, ledger)
+
+
+NOISES = (20_000.0, 1_000.0, 100.0, 16.0, 2.2, 0.42)  # for an ε of 0.001 to 100
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("part", [0.9991, 1.0009])
+def test_an_epsilon_that_was_changed_by_less_than_a_thousandth_is_found(
+    noise: float, part: float, files: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = TrainingEvent(sampling_rate=1.0, noise_multiplier=noise, steps=20)
+    ledger = ledger_of(charge(event, 1, **ACCEPTED), epsilon=500.0)
+    path = files(ledger)
+    main(["certificate", "verify", str(path)])
+    assert "the bound is epsilon = " in capsys.readouterr().out
+    text = path.read_text()
+    shown = json.loads(text)["epsilon"]
+    for other in {shown * part, round(shown * part, 4)} - {shown}:
+        lie = json.loads(text) | {"epsilon": other}
+        lie["statement"] = lie["statement"].replace(f"ε = {shown:.4f}", f"ε = {other:.4f}")
+        path.write_text(json.dumps(lie))
+        assert "agree" in refused(capsys, "certificate", "verify", str(path), status=1)
 
 
 def test_the_accounting_may_be_wrong_and_the_second_route_notices(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ledger_files import BOTH, ledger_of
 
 from quorum_rl.budget import Ledger, certificate, read_ledger, spent_epsilon
 from quorum_rl.budget.record import START, line_of, read_lines
@@ -31,18 +32,57 @@ def three_charges(path: Path, release: ReleaseEvent, training: TrainingEvent) ->
     return path.read_bytes().splitlines(keepends=True)
 
 
-def assert_tampered(path: Path, content: bytes) -> None:
+EDITED = r"was edited: bring"
+MOVED = r"is out of its place \(.*\), so lines were moved, copied or removed: bring"
+MISSING = r"follows a line that is not here, so the line before was removed or written anew"
+
+
+def assert_tampered(path: Path, content: bytes, said: str) -> None:
     path.write_bytes(content)
-    with pytest.raises(QuorumError, match="damaged or was changed"):
+    with pytest.raises(QuorumError, match=said) as refused:
         read_ledger(path)
-    with pytest.raises(QuorumError, match="damaged or was changed"), Ledger.open(path):
+    assert "cut off" not in str(refused.value)
+    with pytest.raises(QuorumError, match=said), Ledger.open(path):
         pass
 
 
 def test_lines_cannot_be_removed_swapped_or_copied(path: Path, three_charges: list[bytes]) -> None:
     a, b, c, d, e = three_charges
-    for lines in ([a, c, d, e], [a, b, d, e], [a, c, b, d, e], [a, b, b, c, d, e], [b, c, d, e]):
-        assert_tampered(path, b"".join(lines))
+    for lines in ([a, c, d, e], [a, b, d, e], [b, c, d, e], [a, b, c, e]):
+        assert_tampered(path, b"".join(lines), MISSING)
+    for lines in ([a, c, b, d, e], [a, b, b, c, d, e], [a, b, c, d, a], [a, b, c, e, d]):
+        assert_tampered(path, b"".join(lines), MOVED)
+
+
+def test_lines_of_another_ledger_are_told_from_edited_ones(
+    path: Path, three_charges: list[bytes], tmp_path: Path, training: TrainingEvent
+) -> None:
+    Ledger.create(tmp_path / "other.jsonl", epsilon=BUDGET, delta=DELTA)
+    with Ledger.open(tmp_path / "other.jsonl") as ledger:
+        ledger.charge(training, run="other")
+    header, charge = (tmp_path / "other.jsonl").read_bytes().splitlines(keepends=True)
+    assert_tampered(path, b"".join([header, *three_charges[1:]]), "of another ledger's chain")
+    assert_tampered(path, b"".join([*three_charges, charge]), "of another ledger's chain")
+
+
+def test_a_line_that_was_edited_is_not_taken_for_one_that_was_cut_off(
+    path: Path, three_charges: list[bytes]
+) -> None:
+    *whole, last = three_charges
+    assert_tampered(path, b"".join([*whole, last.replace(b'"steps":100', b'"steps":1')]), EDITED)
+    assert_tampered(path, b"".join([*whole, last.replace(b",", b", ", 1)]), EDITED)
+    a, b, *rest = three_charges
+    assert_tampered(path, b"".join([a.replace(b'"epsilon":9.0', b'"epsilon":90.0'), b]), EDITED)
+    infinite = b.replace(b'"theta":229.8167', b'"theta":NaN')
+    assert_tampered(path, b"".join([a, infinite, *rest]), "line 2 .* is damaged and cannot be read")
+    path.write_bytes(b"".join([*whole, last[:-9]]))
+    assert read_ledger(path).torn
+
+
+def test_lines_of_earlier_versions_do_not_say_what_they_follow(path: Path) -> None:
+    a, b, c = ledger_of(*BOTH).splitlines(keepends=True)
+    assert_tampered(path, a + c, "was edited, or the line before it was removed")
+    assert_tampered(path, a + c + b, MOVED)
 
 
 def test_a_constant_cannot_be_changed_not_even_with_a_new_hash(
@@ -51,11 +91,11 @@ def test_a_constant_cannot_be_changed_not_even_with_a_new_hash(
     a, b, *rest = three_charges
     cheaper = b.replace(b'"threshold":573.1553', b'"threshold":973.1553')
     assert cheaper != b
-    assert_tampered(path, b"".join([a, cheaper, *rest]))
+    assert_tampered(path, b"".join([a, cheaper, *rest]), EDITED)
     head = read_lines(a, "").head
     rehashed = line_of(json.loads(cheaper)["entry"], head)
     assert line_of(json.loads(a)["entry"], START) == a
-    assert_tampered(path, b"".join([a, rehashed, *rest]))
+    assert_tampered(path, b"".join([a, rehashed, *rest]), MISSING)
 
 
 def test_no_byte_before_the_last_line_can_be_changed(
@@ -67,7 +107,9 @@ def test_no_byte_before_the_last_line_can_be_changed(
         changed = bytearray(content)
         changed[position] ^= 1
         path.write_bytes(changed)
-        with pytest.raises(QuorumError, match=r"damaged|is not a ledger"):
+        with pytest.raises(
+            QuorumError, match=r"damaged|edited|out of its place|not here|is not a ledger"
+        ):
             read_ledger(path)
     path.write_bytes(content[:inside] + b" " + content[inside + 1 :])  # two lines made one
     assert read_ledger(path).torn
@@ -105,7 +147,7 @@ def test_a_last_line_that_was_never_begun_was_never_charged(
     assert len(read_ledger(path).charges) == 2
 
 
-@pytest.mark.parametrize("ending", [b"\0" * 300, b"garbage\n", b"\n", b'{"entry":{},"hash":""}\n'])
+@pytest.mark.parametrize("ending", [b"\0" * 300, b"garbage\n", b"\n"])
 def test_rubbish_at_the_end_counts_as_a_torn_line(
     path: Path, three_charges: list[bytes], ending: bytes
 ) -> None:

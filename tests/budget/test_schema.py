@@ -133,7 +133,7 @@ def test_no_leaf_may_have_another_type(name: str, wrong: Any) -> None:
         (("identity",), "AB" * 16),
         (("ledger_head",), "0" * 63),
         (("kind",), "test"),
-        (("format",), 2),
+        (("format",), 3),
         (("modes", 0), "loose"),
         (("modes",), ["paper"]),
         (("published",), {"epsilon": 1, "delta": 0.1, "complete": True, "text": "so"}),

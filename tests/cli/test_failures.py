@@ -23,7 +23,7 @@ DECLARED = ("--actions", "2", "--observations", "4", "--horizon", "8")
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
 SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
          "--private-steps", "300", "--sampling-rate",
-         "0.1", "--transitions-per-expert", "2", "--accept", "one-expert-each",
+         "0.1", "--transitions-per-expert", "2", "--accept", "one-expert-each", "floor-everywhere",
          "--seed", "1")  # fmt: skip
 
 
@@ -233,4 +233,6 @@ def test_less_than_the_plan_counts_on_is_refused_at_no_cost(
            trajectories, "--param", "time_limit", "8", "--minimum-experts", experts)  # fmt: skip
     quorum("ledger", "create", ledger, "--epsilon", "30", "--delta", "1e-3")
     release = ("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", out)
-    assert says in quorum.refused_for_free(tmp_path, *release, "--accept", "one-expert-each")
+    assert says in quorum.refused_for_free(
+        tmp_path, *release, "--accept", "one-expert-each", "floor-everywhere"
+    )

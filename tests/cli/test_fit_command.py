@@ -27,7 +27,7 @@ SMALL = ("--method", "selective", "--minimum-experts", "136", "--hidden", "4",
          "--private-steps", "10", "--sampling-rate",
          "0.1", "--transitions-per-expert", "2", "--batch-size", "8", "--release-only-steps", "10",
          "--least-released", "1",
-         "--accept", "one-expert-each")  # fmt: skip
+         "--accept", "one-expert-each", "floor-everywhere")  # fmt: skip
 STANDARDISING = ("--observation-centre", "0", "-0.5", "0.1", "1", "--observation-scale", "1", "2",
                  "0.1", "3")  # fmt: skip
 RELEASING = ("--iterations", "4", "--release-share", "0.9")
@@ -114,7 +114,7 @@ def test_training_after_a_release_costs_no_more_than_what_both_may(
     train = ["train", log, "--released", released, "--ledger", ledger, *SMALL, "--folder", folder]
     quorum("ledger", "create", ledger, "--epsilon", "40", "--delta", "2e-3")
     quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
-           "--accept", "one-expert-each")  # fmt: skip
+           "--accept", "one-expert-each", "floor-everywhere")  # fmt: skip
     said = quorum.refused(*train, "--epsilon", "1", "--delta", "2e-3")
     assert "nothing is left for training" in said
     assert len(read_ledger(ledger).charges) == 1
@@ -133,7 +133,7 @@ def test_a_release_that_the_ledger_does_not_hold_is_refused(
     for path in (ledger, other):
         quorum("ledger", "create", path, "--epsilon", "40", "--delta", "2e-3")
     quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
-           "--accept", "one-expert-each")  # fmt: skip
+           "--accept", "one-expert-each", "floor-everywhere")  # fmt: skip
     again = tmp_path / "again.arrow"
     quorum("demos", "collect", experts_file, "--out", again, "--p-min", "0.1", "--trajectories",
            "5", "--param", "time_limit", "8")  # fmt: skip
@@ -213,6 +213,15 @@ def test_a_dry_run_knows_a_folder_that_is_none(log: Path, quorum: Quorum) -> Non
     said = quorum.refused(*words, "--dry-run")
     assert "is a file: choose another folder" in said
     assert quorum.refused(*words) == said
+
+
+@pytest.mark.parametrize("least", ["136", "137"])
+def test_a_plan_says_where_nobodys_removal_is_covered(
+    least: str, log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    said = quorum("fit", log, *BUDGET, *SMALL, "--method", "local", "--minimum-experts", least,
+                  "--folder", tmp_path / "run", "--dry-run")  # fmt: skip
+    assert ("nobody's removal" in " ".join(said.split())) is (least == "137")
 
 
 def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(

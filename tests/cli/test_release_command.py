@@ -16,6 +16,8 @@ from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.release import read_released
 
+OPEN = ("one-expert-each", "floor-everywhere")
+
 NUMBERS = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
            "--delta", "1e-3", "--iterations", "4", "--objective", "threshold")  # fmt: skip
 
@@ -34,10 +36,10 @@ class Files(NamedTuple):
         return self.log.with_name(self.log.name + ".released")
 
     def words(self, *more: str) -> list[str]:
-        """The release of these files, accepting the one assumption that our own logs leave open."""
+        """The release of these files, accepting the assumptions that our own logs leave open."""
         return ["release", str(self.log), str(self.experts), "--plan", str(self.plan), "--ledger",
                 str(self.ledger), "--out", str(self.out), "--accept", "one-expert-each",
-                *more]  # fmt: skip
+                "floor-everywhere", *more]  # fmt: skip
 
 
 @pytest.fixture
@@ -182,6 +184,7 @@ def test_neither_a_copy_nor_a_table_and_back_make_new_demonstrations(
         ("out", "precious", (), "--overwrite"),
         *[("plan", text, (), "quorum plan") for text in ("", "a", "[]", "{}", '{"mode": "tight"}')],
         (None, None, ("--accept", "common-world"), "one-expert-each (nobody owns two experts)"),
+        (None, None, ("--accept", "one-expert-each"), "floor-everywhere (every expert gives every"),
         (None, None, ("--accept", "one-expert-eech"), "did you mean one-expert-each?"),
         (None, None, ("--training-minimum", "-1"), "training_minimum is -1"),
         (None, None, ("--seed", "-1"), "seed is -1"),
@@ -239,7 +242,7 @@ def test_demonstrations_from_another_machine_need_a_word_of_their_owner(
     declared = replace(log.declared, machine="gpu H200, jax 0.9")
     save_demonstrations(replace(log, declared=declared), elsewhere.log)
     assert "rounds-alike" in quorum.refused_for_free(tmp_path, *elsewhere.words())
-    quorum(*elsewhere.words("--accept", "one-expert-each", "rounds-alike"))
+    quorum(*elsewhere.words("--accept", *OPEN, "rounds-alike"))
 
 
 def test_demonstrations_that_do_not_say_how_their_experts_acted_are_refused(
@@ -317,7 +320,7 @@ def test_paper_mode_never_gets_a_certificate_that_holds(
 def test_a_research_ledger_refuses_nothing_and_says_so(files: Files, quorum: Quorum) -> None:
     research = files._replace(ledger=files.ledger.with_name("research.ledger"))
     quorum("ledger", "create", research.ledger, "--research")
-    words = [word for word in research.words() if word not in ("--accept", "one-expert-each")]
+    words = [word for word in research.words() if word not in ("--accept", *OPEN)]
     quorum(*words)
     quorum(*words, "--overwrite")
     fresh = files._replace(out=files.out.with_name("production.parquet"))

@@ -241,6 +241,11 @@ def test_our_own_logs_need_only_the_promise_that_nobody_owns_two_experts(
 ) -> None:
     event = replace(plan.event, horizon=9, prefix_cap=9, experts=70, iterations=3)
     with Ledger.open(path) as ledger:
-        release(*cartpole, replace(plan, event=event), ledger, accepted=["one-expert-each"])
+        release(
+            *cartpole,
+            replace(plan, event=event),
+            ledger,
+            accepted=["one-expert-each", "floor-everywhere"],
+        )
     found = certificate(read_ledger(path))
     assert all(assumption.accepted for assumption in found.assumptions)

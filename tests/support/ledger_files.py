@@ -20,7 +20,7 @@ from quorum_rl.budget.record import (
 from quorum_rl.privacy.events import Event, ReleaseEvent, TrainingEvent, event_to_json
 
 DELTA: Final = 3e-4
-AT: Final = "2030-01-01T00:00:00Z"
+AT: Final = "2030-01-01"
 SOMEWHERE: Final = Path("some.ledger")
 ACCEPTED: Final[dict[str, Json]] = {"accepted": list(ASSUMPTIONS)}
 PUBLISHED: Final[dict[str, Json]] = {"published": {"epsilon": 2.5, "delta": 1e-4}}

@@ -88,6 +88,26 @@ def test_an_interrupted_sweep_goes_on_without_repeating_or_paying_again(
     assert not (tmp_path / "sweep" / "private").exists()
 
 
+@pytest.mark.parametrize("select", ["public", "private"])
+def test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges(
+    select: Any, tmp_path: Path
+) -> None:
+    one = asked(f"gone {select}", select=select, search=ONE_SHAPE, together=1)
+    place = tmp_path / "sweep"
+    with pytest.raises(Interrupted):
+        swept(one, place, spread=interrupted_after(0, []))
+    kept = place / "private" / "trials.json"
+    content, ledger = kept.read_bytes(), (place / "winner" / "ledger.jsonl").read_bytes()
+    kept.unlink()
+    with pytest.raises(QuorumError, match="other keys or another configuration"):
+        swept(one, place)
+    assert not kept.exists()
+    assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
+    kept.write_bytes(content)
+    swept(one, place)
+    assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
+
+
 def test_another_sweep_cannot_go_on_in_the_folder_of_an_interrupted_one(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))

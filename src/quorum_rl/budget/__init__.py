@@ -22,6 +22,11 @@ if TYPE_CHECKING:
         check_consistent as check_consistent,
         check_guarantees as check_guarantees,
         check_signed as check_signed,
+        second_opinion as second_opinion,
+    )
+    from quorum_rl.budget.commitment import (
+        check_committed as check_committed,
+        commitments as commitments,
     )
     from quorum_rl.budget.entropy import (
         BitStream as BitStream,
@@ -62,8 +67,9 @@ else:
             ),
             "checking": (
                 "LEDGER Checked Consistency check_certificate check_consistent check_guarantees "
-                "check_signed"
+                "check_signed second_opinion"
             ),
+            "commitment": "check_committed commitments",
             "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
             "ledger": "Ledger spent_epsilon",
             "record": "Kind LedgerRecord read_ledger",

@@ -11,7 +11,8 @@ from quorum_rl.budget.ledger import spent_epsilon
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 
-FORMAT: Final = 1  # of a certificate's file: `certificate.schema.json` describes it
+FORMAT: Final = 2  # of a certificate's file: `certificate.schema.json` describes it
+FIRST_FORMAT: Final = 1  # with times of day, and words that fitted releases only
 DECIMALS: Final = 4  # of every ε that is shown
 
 
@@ -24,8 +25,8 @@ ASSUMPTIONS: Final = {
         "order does not depend on what is in them"
     ),
     "common-world": (
-        "start states and dynamics are common to all experts and not themselves secret: released "
-        "prefixes contain raw states"
+        "start states, dynamics and rewards are common to all experts and not themselves secret: "
+        "released prefixes contain raw states and rewards"
     ),
     "floor-everywhere": (
         "every expert gives every action at least the declared probability p_min, in every state"
@@ -35,23 +36,35 @@ ASSUMPTIONS: Final = {
 }
 """The assumptions that code cannot check, by the names under which a user accepts them."""
 
+FIRST_WORDS: Final = {
+    "common-world": (
+        "start states and dynamics are common to all experts and not themselves secret: released "
+        "prefixes contain raw states"
+    )
+}
+"""How certificates of the first format say it."""
+
 NOT_ACCOUNTED: Final = (
     "anything learned from these experts that was not charged to this ledger, choosing "
     "hyper-parameters by looking at their data included",
     "choosing a later event by looking at the output of an earlier one: the sum is that of events "
     "whose constants were fixed beforehand",
 )
-LIMITATIONS: Final = (
+RELEASE_LIMITATIONS: Final = (
     "the guarantee is about the experts' policies, with their logs secret: whoever already holds a "
     "log recognises a released prefix of it",
-    "side channels such as running time and memory are not covered",
 )
+LIMITATIONS: Final = ("side channels such as running time and memory are not covered",)
 TRAINING_LIMITATIONS: Final = (
     "the training's Gaussian noise is exact as far as the bits of a counter-based generator with a "
     "key of 64 bits are uniform",
 )
 
 
+WHOLE_LOGS: Final = (
+    "No prefixes were released under this ledger: an expert's whole log is protected, whoever "
+    "holds copies of it."
+)
 NOT_VALID: Final = (
     "is shown as published and is not valid: the coin of each training step is treated as hidden "
     "though whoever sees the iterates sees it, training reuses the trajectories that the release "
@@ -134,16 +147,23 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
     return stated(record, rounded_up(epsilon), at)
 
 
-def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
+def stated(record: LedgerRecord, shown: str, delta: float, *, form: int = FORMAT) -> Certificate:
     """The certificate of a ledger whose charges cost the ε `shown`, a text of `rounded_up`.
+
+    `form` is the certificate's format: an earlier one has the words of its time.
 
     Nothing is computed here: whoever calls this answers for the number.
     """
     releases = [event for event in record.events if isinstance(event, ReleaseEvent)]
     modes = sorted({event.mode for event in releases})
     repeated = repeated_pools(record)
-    trained = len(releases) < len(record.events)
+    limitations: tuple[str, ...] = LIMITATIONS
+    if releases or form == FIRST_FORMAT:
+        limitations = RELEASE_LIMITATIONS + limitations
+    if len(releases) < len(record.events):
+        limitations += TRAINING_LIMITATIONS
     return Certificate(
+        format=form,
         kind=record.kind,
         identity=record.identity,
         relation=record.relation,
@@ -152,11 +172,11 @@ def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
         delta=delta,
         budget_epsilon=record.epsilon,
         budget_delta=record.delta,
-        statement=_statement(record, shown, delta, paper="paper" in modes),
-        events=tuple(_shown(charge) for charge in record.charges),
-        assumptions=_assumptions(record),
+        statement=_statement(record, shown, delta, form),
+        events=tuple(_shown(charge, form) for charge in record.charges),
+        assumptions=_assumptions(record, form),
         not_accounted=NOT_ACCOUNTED + repeated,
-        limitations=LIMITATIONS + (TRAINING_LIMITATIONS if trained else ()),
+        limitations=limitations,
         marks=tuple(mark.text for mark in record.marks),
         published=published_claim(record) if "paper" in modes else None,
         torn=record.torn,
@@ -171,9 +191,11 @@ def rounded_up(epsilon: float) -> str:
     return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-DECIMALS), rounding=ROUND_CEILING))
 
 
-def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -> str:
+def _statement(record: LedgerRecord, shown: str, delta: float, form: int) -> str:
     """The certificate in a few sentences."""
     repeated = bool(repeated_pools(record))
+    releases = [event for event in record.events if isinstance(event, ReleaseEvent)]
+    paper = any(event.mode == "paper" for event in releases)
     if repeated or shown == "inf":
         first = f"No finite ε can be claimed at δ = {delta:g}."
     elif paper:
@@ -187,6 +209,9 @@ def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -
             f"{record.relation}, under the assumptions named."
         )
     sentences = [first]
+    trained_only = bool(record.events) and not releases and not record.torn
+    if trained_only and shown != "inf" and form != FIRST_FORMAT:
+        sentences.append(WHOLE_LOGS)
     if record.torn:
         sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
     if record.kind == "research":
@@ -198,9 +223,10 @@ def _statement(record: LedgerRecord, shown: str, delta: float, *, paper: bool) -
     return " ".join(sentences)
 
 
-def _shown(charge: Charge) -> dict[str, Any]:
+def _shown(charge: Charge, form: int) -> dict[str, Any]:
     """An event with all its constants. Other facts of the charge stay in the ledger."""
-    return {"run": charge.run, "at": charge.at, **event_to_json(charge.event)}
+    at = charge.at if form == FIRST_FORMAT else charge.date
+    return {"run": charge.run, "at": at, **event_to_json(charge.event)}
 
 
 def event_facts(listed: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,9 +241,10 @@ def needed_assumptions(event: Event) -> tuple[str, ...]:
     return tuple(name for name in ASSUMPTIONS if event.p_min > 0 or name != "floor-everywhere")
 
 
-def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
+def _assumptions(record: LedgerRecord, form: int) -> tuple[Assumption, ...]:
     found = []
-    for name, text in ASSUMPTIONS.items():
+    words = ASSUMPTIONS | (FIRST_WORDS if form == FIRST_FORMAT else {})
+    for name, text in words.items():
         needing = [charge for charge in record.charges if name in needed_assumptions(charge.event)]
         if needing:
             accepted = all(name in _accepted(charge) for charge in needing)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.budget.certificates import DECIMALS, Certificate, repeated_pools, stated
+from quorum_rl.budget.certificates import DECIMALS, Certificate, repeated_pools, rounded_up, stated
 from quorum_rl.budget.ledger import spent_epsilon, with_torn_line
 from quorum_rl.budget.record import LedgerRecord, no_ledger, record_of
 from quorum_rl.budget.schema import certificate_of
@@ -24,6 +24,7 @@ from quorum_rl.privacy import ReleaseEvent
 LEDGER: Final = "ledger.jsonl"  # what a ledger beside its certificate is called
 ROUNDING: Final = 1e-9  # of published sums, whose last digits differ between machines
 CUT_OFF: Final = b"{"  # stands for a torn line, of which nobody knows what it says
+LATE_DIGITS: Final = 1e-5  # of an ε: what other machines may compute otherwise
 LONGEST: Final = 60  # characters of a fact in an error
 
 
@@ -54,8 +55,9 @@ def check_consistent(claim: Certificate, ledger: bytes, path: Path) -> Consisten
     An older certificate is judged by the ledger as it was when the certificate was made: up to the
     line whose hash it names.
 
-    Guarantee: ε is computed without the planner's numerics, and agrees with the claim to within
-    `verifier.TOLERANCE`; every other fact is the ledger's, to the letter.
+    Guarantee: the claimed ε is what the charges cost, to the last digit shown; computed again
+    without the planner's numerics it is not above that by more than `verifier.TOLERANCE`. Every
+    other fact is the ledger's, to the letter.
 
     Raises:
         QuorumError: if the ledger is damaged, or naming the first fact that does not agree.
@@ -93,19 +95,29 @@ def check_consistent(claim: Certificate, ledger: bytes, path: Path) -> Consisten
 def _check_facts(claim: Certificate, record: LedgerRecord) -> float:
     """Compare a claim with the ledger that it was made from; returns the second route's ε."""
     found = independent_epsilon(record.events, claim.delta)
-    shown, spent = _shown(claim), with_torn_line(record, found, claim.delta)
-    if any(isinstance(event, ReleaseEvent) and event.mode == "paper" for event in record.events):
-        spent = spent_epsilon(record, claim.delta)  # nothing is claimed, and the routes differ
-    if not repeated_pools(record) and not _agrees(float(shown), spent):
-        raise QuorumError(
-            f"epsilon does not agree: the certificate says {shown} at delta = {claim.delta:g}, and "
-            f"what its ledger was charged for costs {spent:.6g} there, computed again."
-        )
-    expected = stated(record, shown, claim.delta)
+    shown = _shown(claim)
+    if not repeated_pools(record):
+        _check_epsilon(shown, record, claim.delta, found)
+    expected = stated(record, shown, claim.delta, form=claim.format)
     difference = _first_difference(json.loads(claim.to_json()), json.loads(expected.to_json()))
     if difference is not None:
         raise QuorumError(f"the certificate does not agree with its ledger: {difference}.")
     return found
+
+
+def _check_epsilon(shown: str, record: LedgerRecord, delta: float, found: float) -> None:
+    """Fail unless the charges cost the ε `shown`, and no more by the second route, which `found`
+    an ε of its own. In mode paper nothing is claimed, and the routes differ."""
+    booked, second = spent_epsilon(record, delta), with_torn_line(record, found, delta)
+    releases = [event for event in record.events if isinstance(event, ReleaseEvent)]
+    confirmed = second <= float(shown) * (1 + TOLERANCE)
+    if any(event.mode == "paper" for event in releases):
+        confirmed, second = True, booked
+    if not (confirmed and _is_rounded(shown, booked)):
+        raise QuorumError(
+            f"epsilon does not agree: the certificate says {shown} at delta = {delta:g}, and what "
+            f"its ledger was charged for costs {booked:.6g} there, by a second route {second:.6g}."
+        )
 
 
 def _shown(claim: Certificate) -> str:
@@ -116,11 +128,10 @@ def _shown(claim: Certificate) -> str:
     return "inf" if found is None else found[1]
 
 
-def _agrees(shown: float, spent: float) -> bool:
-    """Whether the two routes say the same: one was rounded up, the other lies on a grid."""
-    if not (math.isfinite(shown) and math.isfinite(spent)):
-        return shown == spent
-    return spent <= shown * (1 + TOLERANCE) and shown <= spent * (1 + TOLERANCE) + 10**-DECIMALS
+def _is_rounded(shown: str, spent: float) -> bool:
+    """Whether an ε is what was spent, rounded up; other machines differ in late digits."""
+    least, most = (rounded_up(spent * (1 + part)) for part in (-LATE_DIGITS, LATE_DIGITS))
+    return float(least) <= float(shown) <= float(most)
 
 
 def _first_difference(claimed: Any, expected: Any, where: str = "") -> str | None:
@@ -199,8 +210,8 @@ class Checked:
             )
         else:
             said.append(
-                f"the certificate holds and agrees with its ledger: {claim}; {found.epsilon:.6g} "
-                "by the other route."
+                f"the certificate holds and agrees with its ledger: the bound is {claim}; "
+                f"{second_opinion(found.epsilon)}."
             )
             if not found.current:
                 said.append(_gone_on(found))
@@ -221,6 +232,13 @@ class Checked:
             "torn_since": None if found is None else found.torn_since,
             "signed": [asdict(signature) for signature in self.signed],
         }
+
+
+def second_opinion(epsilon: float) -> str:
+    """What the other route gives, in words that do not let it pass for the bound."""
+    return (
+        f"computed a second time, on a grid that may add {TOLERANCE:.1%} to it, it is {epsilon:.6g}"
+    )
 
 
 def check_certificate(

@@ -67,7 +67,7 @@ class Ledger:
             "relation": RELATION,
             "epsilon": epsilon,
             "delta": delta,
-            "at": _now(),
+            "at": _today(),
         }
         line = line_of(header, START)
         exists = (
@@ -180,7 +180,8 @@ class Ledger:
         return record
 
     def _append(self, entry: str, said: Mapping[str, Json], previous: str) -> None:
-        line = line_of({"entry": entry, **said, "at": _now()}, previous)
+        # `after` tells an edited line from one whose predecessor was removed.
+        line = line_of({"entry": entry, **said, "at": _today(), "after": previous}, previous)
         size = os.fstat(self._descriptor).st_size
         try:
             if os.write(self._descriptor, line) < len(line):
@@ -248,7 +249,7 @@ def _check_pool(record: LedgerRecord, pool: Json) -> None:
     earlier = record.used_pool(pool)
     if earlier is not None and record.kind == "production":
         raise QuorumError(
-            f"the release pool of these demonstrations was used on {earlier.at} by run "
+            f"the release pool of these demonstrations was used on {earlier.date} by run "
             f"{earlier.run!r}, and stage 1 runs once per pool: collect new demonstrations."
         )
 
@@ -297,5 +298,6 @@ def _holder(descriptor: int) -> str:
     return "another process"
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _today() -> str:
+    """The date in UTC. The time of day would tell how long a stage ran, which depends on data."""
+    return datetime.now(UTC).date().isoformat()

@@ -36,6 +36,11 @@ class Charge:
     at: str
 
     @property
+    def date(self) -> str:
+        """When it was charged; earlier versions wrote down the time of day too (`at`)."""
+        return self.at.partition("T")[0]
+
+    @property
     def pool(self) -> str | None:
         """The release pool that this charge used up."""
         return str(self.facts["pool"]) if isinstance(self.event, ReleaseEvent) else None
@@ -115,6 +120,16 @@ def record_of(content: bytes, path: Path) -> LedgerRecord:
         QuorumError: if it is no ledger of this version, or was damaged or changed.
     """
     lines = read_lines(content, f"the ledger {str(path)!r}")
+    try:
+        return _record(lines, path)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise QuorumError(
+            f"the ledger {str(path)!r} has an entry that does not say what it must: bring the file "
+            "back as it was last written."
+        ) from error
+
+
+def _record(lines: "Lines", path: Path) -> LedgerRecord:
     if not lines.entries or lines.entries[0].get("entry") != "header":
         raise QuorumError(f"{str(path)!r} is not a ledger: it has no header.")
     header, *entries = lines.entries
@@ -181,7 +196,8 @@ def line_of(entry: Mapping[str, Json], previous: str) -> bytes:
 def read_lines(content: bytes, name: str) -> Lines:
     """The entries in `content`, each checked against the chain.
 
-    A last line that is incomplete or damaged is what a crash leaves behind: it is reported as torn.
+    A last line that is incomplete or unreadable is what a crash leaves behind: it is reported as
+    torn. One that reads well and is not the line that was written is none.
 
     Raises:
         QuorumError: if any other line is damaged or does not follow from the one before.
@@ -192,10 +208,11 @@ def read_lines(content: bytes, name: str) -> Lines:
     for number, raw in enumerate(complete, start=1):
         entry = _entry_of(raw, head)
         if entry is None:
-            if entries and number == len(complete) and not rest:
+            last = bool(entries) and number == len(complete) and not rest
+            if last and _parts(raw) is None:
                 return Lines(tuple(entries), head, torn=True)
             raise QuorumError(
-                f"line {number} of {name} is damaged or was changed: bring the file back as it was "
+                f"line {number} of {name} {_fault(raw, complete)}: bring the file back as it was "
                 "last written, or count its whole budget as spent."
             )
         entries.append(entry)
@@ -205,11 +222,41 @@ def read_lines(content: bytes, name: str) -> Lines:
 
 def _entry_of(raw: bytes, previous: str) -> dict[str, Any] | None:
     """The entry of a line, if it is exactly the line that follows `previous`."""
+    parts = _parts(raw)
+    return parts[0] if parts is not None and line_of(parts[0], previous) == raw + b"\n" else None
+
+
+def _parts(raw: bytes) -> tuple[dict[str, Any], str] | None:
+    """The entry and the hash of a line, right or wrong; None if it cannot be read as one."""
     try:
-        entry = json.loads(raw)["entry"]
-        return entry if line_of(entry, previous) == raw + b"\n" else None
+        line = json.loads(raw)
+        entry, own = line["entry"], line["hash"]
+        canonical(entry)  # no NaN
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    return (entry, own) if isinstance(own, str) else None
+
+
+def _fault(raw: bytes, lines: Sequence[bytes]) -> str:
+    """What was done to a line that does not follow from the one before, one of these `lines`."""
+    parts = _parts(raw)
+    if parts is None:
+        return "is damaged and cannot be read"
+    entry, _ = parts
+    read = [_parts(line) for line in lines]
+    written = {other[1]: number for number, other in enumerate(read, start=1) if other}
+    for before, number in ((START, 0), *written.items()):
+        if line_of(entry, before) == raw + b"\n":
+            where = f"follows line {number}" if number else "is the first of a ledger"
+            return f"is out of its place ({where}), so lines were moved, copied or removed"
+    after = entry.get("after")
+    if isinstance(after, str) and line_of(entry, after) == raw + b"\n":
+        return (
+            "is whole and follows a line that is not here, so the line before was removed or "
+            "written anew, or this one is of another ledger's chain"
+        )
+    known = after or entry.get("entry") == "header"
+    return "was edited" if known else "was edited, or the line before it was removed"
 
 
 def canonical(data: Mapping[str, Json]) -> bytes:

@@ -96,8 +96,8 @@ class Verify:
             raise RefutedError(f"the certificate does not hold: {'; '.join(found.reasons)}.")
         show_facts(
             {**given(made, "epsilon delta"), "other_route": found.epsilon},
-            f"the certificate holds: epsilon = {made.epsilon:g} at delta = {made.delta:g}; "
-            f"{found.epsilon:.6g} by the other route.",
+            f"the certificate holds: the bound is epsilon = {made.epsilon:g} at delta = "
+            f"{made.delta:g}; {budget.second_opinion(found.epsilon)}.",
             as_json=self.json,
         )
 

@@ -133,6 +133,8 @@ class Fit(ExpertFlags, _Training):
         """Say what the fit would do and cost, and fail as it would."""
         plan, log = self._planned()
         refused = self._refusal(plan, log)
+        removal = log.said_of_removal(log.declared.minimum_experts) if plan.events else None
+        remarks = [] if removal is None else [removal]
         facts = {
             **given(plan, "epsilon delta"),
             "spends": privacy.total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
@@ -140,11 +142,12 @@ class Fit(ExpertFlags, _Training):
             "private_steps": plan.private_steps,
             "steps_without_noise": plan.plain_steps,
             "noise_over_signal": plan.noise,
-            "notes": plan.notes,
+            "notes": (*plan.notes, *remarks),
             "refused": refused,
         }
-        said = "a dry run: nothing was written, and nothing was charged"
-        show_facts(facts, plan.describe(), *[said] * (refused is None), as_json=self.json)
+        if refused is None:
+            remarks.append("a dry run: nothing was written, and nothing was charged")
+        show_facts(facts, plan.describe(), *remarks, as_json=self.json)
         if refused is not None:
             raise QuorumError(refused)
 

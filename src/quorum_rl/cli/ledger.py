@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from quorum_rl import budget, privacy
 from quorum_rl.cli.flags import given
-from quorum_rl.cli.output import console, refuting, show_facts
+from quorum_rl.cli.output import RefutedError, console, refuting, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
@@ -39,7 +39,7 @@ class Create:
 class Show:
     """Say what a ledger was charged, and out of which budget.
 
-    Exit status 1 if the ledger is damaged.
+    Exit status 1, and what was done to it, if the ledger is damaged.
 
     Example: quorum ledger show desks.ledger
     """
@@ -62,7 +62,8 @@ class Show:
             "spent_epsilon": spent,
             "torn": record.torn,
             "charges": [
-                f"{charge.at} {charge.run}: {_in_words(charge.event)}" for charge in record.charges
+                f"{charge.date} {charge.run}: {_in_words(charge.event)}"
+                for charge in record.charges
             ],
             "marks": [mark.text for mark in record.marks],
         }
@@ -70,6 +71,13 @@ class Show:
             for name in ("charges", "marks"):
                 facts[name] = ("\n" + " " * 22).join(facts[name]) or "none"
         show_facts(facts, as_json=self.json)
+        if record.torn:
+            whole = self.file.read_bytes().endswith(b"\n")
+            what = "is damaged and cannot be read" if whole else "was cut off"
+            raise RefutedError(
+                f"the last line of the ledger {str(self.file)!r} {what}, so all of its budget "
+                "counts as spent: bring the file back as it was last written."
+            )
 
 
 def _in_words(event: object) -> str:

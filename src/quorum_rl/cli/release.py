@@ -31,7 +31,7 @@ class Release(NewFile):
     The ledger is charged first. Each file of demonstrations can be released from once.
 
     Example: quorum release cartpole.arrow cartpole.safetensors --plan plan.json
-    --ledger cartpole.ledger --out released.parquet --accept one-expert-each
+    --ledger cartpole.ledger --out released.parquet --accept one-expert-each floor-everywhere
     """
 
     demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
@@ -76,6 +76,9 @@ class Release(NewFile):
 
     def _released(self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger") -> "Released":
         demonstrations = logs.open_demonstrations(self.demonstrations).of_at_least(None)
+        removal = demonstrations.said_of_removal(plan.event.experts)
+        if removal is not None and not self.json:  # whose standard error is for one refusal
+            console().print(removal)
         experts = experts_from(self.experts, demonstrations, self.experts_output)
         cap = plan.event.prefix_cap
         with timed_bar(console(stderr=self.json), "counting") as update:

@@ -254,6 +254,18 @@ class Demonstrations:
             "(minimum_trajectories); nothing was charged."
         )
 
+    def said_of_removal(self, least: int | None) -> str | None:
+        """What to tell the owner of the log where `least` experts are declared and no more are.
+
+        SENSITIVE: the number of experts is private, so this stands in no file.
+        """
+        if least is None or self.expert_count > least:
+            return None
+        return (
+            f"the log has no more than the {least} experts that are declared, so the guarantee "
+            "covers one expert more and nobody's removal: declare fewer. Keep this line to yourself"
+        )
+
     def compacted(self) -> "Demonstrations":
         """The same episodes, one after the other, in columns that hold nothing else.
 

@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 import jax
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger
+from quorum_rl.budget import Entropy, Ledger, check_committed, commitments
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.json_files import read_config
 from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.folder import RunFolder
@@ -57,6 +58,21 @@ class RunContext:
 
     def report(self, line: str) -> None:
         self.options.report(line)
+
+    @property
+    def committed(self) -> dict[str, str]:
+        """What every charge of this run holds of its keys and of what it does with them."""
+        return commitments(self.keys, read_config(self.folder.path))
+
+    def check_and_keep_keys(self, ledger: Ledger) -> None:
+        """Keep the keys, unless the ledger was charged for other ones.
+
+        Raises:
+            QuorumError: if it was; nothing is charged then.
+        """
+        reproducible = self.entropy.reproducible
+        check_committed(ledger.record, self.name, self.committed, reproducible=reproducible)
+        self.folder.keep_keys(self.keys)
 
     def charged(self, ledger: Ledger, event: Event) -> bool:
         """Whether this run has paid for this stage already."""

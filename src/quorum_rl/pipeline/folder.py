@@ -44,6 +44,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.winner = path / "winner"  # of a sweep: its policy, and often its ledger
         self.private = path / "private"
+        self._keys = self.private / "keys.json"
         self.remaining = self.private / "remaining.npz"  # episodes that a release left
         self.state = self.private / "standing.safetensors"  # as interrupted runs know it
         if path.exists() and not path.is_dir():
@@ -96,23 +97,28 @@ class RunFolder:
             temporary.write_text(text, encoding="utf-8")
 
     def keys(self, entropy: Entropy) -> dict[str, list[int]]:
-        """The words of the run's two keys: drawn once, then kept until the run is complete.
+        """The words of the run's two keys, and of the salt of their hash: as kept, or drawn.
 
         Raises:
             QuorumError: if they were drawn from another seed.
         """
-        path = self.private / "keys.json"
         drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
-        if not path.exists():
-            with replacing(path) as temporary:
-                temporary.write_text(json.dumps(drawn))
-        kept: dict[str, list[int]] = json.loads(path.read_text())
-        if entropy.reproducible and kept != drawn:
+        salt = entropy.stream("salt of the keys")
+        drawn["salt"] = [salt.bits(32) for _ in range(8)]
+        if not self._keys.exists():
+            return drawn
+        keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
+        if entropy.reproducible and keys != drawn:
             raise QuorumError(
                 f"{str(self.path)!r} was begun with another seed: go on with that, or choose "
                 "another folder."
             )
-        return kept
+        return keys
+
+    def keep_keys(self, keys: dict[str, list[int]]) -> None:
+        """Keep the keys until the run is complete."""
+        with replacing(self._keys) as temporary:
+            temporary.write_text(json.dumps(keys))
 
     def name(self) -> str:
         """What ledgers call this run: random whatever the keys are, and kept as long as they.

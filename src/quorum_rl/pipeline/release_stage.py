@@ -38,6 +38,7 @@ def released_in_run(
             run=run.name,
             accepted=run.options.accepted,
             entropy=run.entropy,
+            committed=run.committed,
         )
         folder.save_remaining(outcome.remaining.episodes)
         facts = {"ledger": ledger.record.identity, **event_to_json(event)}

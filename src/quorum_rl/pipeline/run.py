@@ -106,7 +106,8 @@ def fit(
     - `seed`: for reproduction; it marks the certificate.
     - `diagnostics_not_private`: allows the non-private method.
     - `report` hears every line of what happens, `progress` the steps done and how many there are;
-      it returns true to stop. Neither hears anything private.
+      it returns true to stop. Neither hears anything private, but that a log has no more experts
+      than were declared.
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
@@ -210,12 +211,16 @@ def _run(
     Events that are `paid` were charged by another run.
     """
     options.report(plan.describe())
+    removal = demonstrations.said_of_removal(demonstrations.declared.minimum_experts)
+    if removal is not None and plan.events:
+        options.report(removal)
     _check_useful(plan)
     _check_policy(plan, demonstrations.declared)
     folder = RunFolder(Path(options.folder))
     with folder.unless_refused(folder.ledger if budget is None else budget.ledger):
         run = _opened(folder, plan, demonstrations, options)
         if plan.settings.method == "non-private":
+            folder.keep_keys(run.keys)
             if budget is not None:
                 with Ledger.open(budget.ledger) as ledger:
                     ledger.mark(LOOKED)
@@ -223,6 +228,7 @@ def _run(
         if budget is None:
             budget = _own_budget(run)
         with Ledger.open(budget.ledger) as ledger:
+            run.check_and_keep_keys(ledger)
             # Both stages or none: a release whose training cannot be paid would use up its pool.
             ledger.check_affordable(
                 [

@@ -70,7 +70,7 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
         return
     event = plan.private.event(plan.private_steps)
     if not run.charged(ledger, event):
-        facts: dict[str, Any] = {}
+        facts: dict[str, Any] = dict(run.committed)
         if plan.settings.mode == "paper":
             epsilon, delta = published_budget(plan)
             facts["published"] = {"epsilon": epsilon, "delta": delta}

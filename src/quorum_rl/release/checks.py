@@ -12,11 +12,10 @@ from quorum_rl.privacy import Event, ReleaseEvent
 
 ROUNDS_ALIKE: Final = "rounds-alike"
 QUERIED: Final = "logs-from-queried-policies"
-OURS_BY_MAKING: Final = {  # true of logs that our own collecting made
+OURS_BY_MAKING: Final = {  # true of logs that our own collecting made; a floor is the owner's word
     QUERIED,
     "independent-trajectories",
     "common-world",
-    "floor-everywhere",
     "public-ends",
 }
 

@@ -4,7 +4,7 @@ The ledger is charged first; then trajectories are drawn, counted and tested. On
 out: not who was drawn, how often, how many were tested or how near they came.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -73,6 +73,7 @@ def release(
     experts_at_once: int = EXPERTS_AT_ONCE,
     rows_at_once: int = ROWS_AT_ONCE,
     progress: ReleaseProgress | None = None,
+    committed: Mapping[str, str] | None = None,
 ) -> Released:
     """The released prefixes alone; see `release_and_keep`."""
     return release_and_keep(
@@ -87,6 +88,7 @@ def release(
         experts_at_once=experts_at_once,
         rows_at_once=rows_at_once,
         progress=progress,
+        committed=committed,
     ).released
 
 
@@ -103,6 +105,7 @@ def release_and_keep(
     experts_at_once: int = EXPERTS_AT_ONCE,
     rows_at_once: int = ROWS_AT_ONCE,
     progress: ReleaseProgress | None = None,
+    committed: Mapping[str, str] | None = None,
 ) -> ReleaseOutcome:
     """Run stage 1 once, and return the released prefixes and the trajectories left for training.
 
@@ -114,7 +117,8 @@ def release_and_keep(
     `accepted` are the names of the assumptions (`budget.ASSUMPTIONS`) that the owner of the logs
     takes responsibility for; they are written into the ledger, and all that the event needs must
     be there unless the ledger is for research. Noise comes from the operating
-    system unless a seeded `entropy` is given, which marks the ledger.
+    system unless a seeded `entropy` is given, which marks the ledger. `committed` are hashes of a
+    run's keys for the charge to hold (`budget.commitments`).
 
     Guarantee: under those assumptions, for sets of experts that differ by one and both have at
     least the declared number after that, the prefixes are (ε, δ)-indistinguishable for the ε and δ
@@ -147,7 +151,7 @@ def release_and_keep(
         reserved = event.pool_size + training_minimum if event.mode == "tight" else 1
         demonstrations.check_usable(event.experts, reserved)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(held)}
-    facts["training_minimum"] = training_minimum
+    facts |= {"training_minimum": training_minimum, **(committed or {})}
     with marked(demonstrations.source, declared.identity, ledger):
         ledger.charge(event, run=run, facts=facts)
     source = OsEntropy() if entropy is None else entropy

@@ -78,7 +78,7 @@ def gather(
         notices = (DIAGNOSTICS, *notices)
     return RunReport(
         name=folder.resolve().name,
-        made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        made_at=datetime.now(UTC).date().isoformat(),
         learned=learned,
         notices=notices,
         guarantee=guarantee,

@@ -51,7 +51,12 @@ GONE_ON: Final = (
     "the ledger has gone on since this certificate, which does not cover what came later; the "
     "bundle's ledger ends where the certificate does."
 )
+WITH_TIMES: Final = (
+    "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
+    "charged: who knows when two stages of one run began knows how long the first took."
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
 
 
@@ -98,6 +103,8 @@ def publish(
     _check_private(claim, research=research)
     _check_plan(run, claim)
     remarks = [] if consistency.current else [GONE_ON]
+    if any(charge.at != charge.date for charge in consistency.record.charges):
+        remarks.append(WITH_TIMES)
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
     contents |= _policy_files(run, certificate, remarks)
     contents |= _signature_of(run, certificate)
@@ -220,6 +227,8 @@ def _known_fact(name: str, fact: Any) -> bool:
     match name:
         case "pool" | "whole_log":
             return isinstance(fact, str) and _IDENTITY.fullmatch(fact) is not None
+        case "keys" | "configuration":
+            return isinstance(fact, str) and _HASH.fullmatch(fact) is not None
         case "accepted":
             return isinstance(fact, list) and all(
                 isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact

@@ -6,7 +6,7 @@ trainings is one event: nothing comes out but the best. docs/sweeps.md has the d
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -102,13 +102,15 @@ def pay(
     place: RunFolder,
     opened: Ledger,
     entropy: Entropy,
+    committed: Mapping[str, str],
 ) -> Released | None:
     """Charge what this sweep has not paid yet, and make its release; all that it released.
 
     That is None where no release is planned, and nothing at all where it was interrupted: what it
     would have given is lost, and its pool stays out of training.
 
-    Guarantee: called again it charges nothing again, whoever was interrupted when.
+    Guarantee: called again it charges nothing again, whoever was interrupted when; every charge
+    holds what is `committed`.
 
     Raises:
         QuorumError: if the ledger refuses, before anything is charged.
@@ -130,6 +132,7 @@ def pay(
             run=name,
             accepted=asked.accepted,
             entropy=entropy,
+            committed=committed,
         )
         facts = {"ledger": opened.record.identity, **event_to_json(shared.event)}
         save_released(made, place.released, facts)
@@ -141,6 +144,7 @@ def pay(
             run=name,
             accepted=asked.accepted,
             whole_log=shared is None,
+            facts=dict(committed),
         )
     mark_judge(asked, opened)
     if shared is None:

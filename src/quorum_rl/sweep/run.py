@@ -6,9 +6,17 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from quorum_rl.budget import Budget, Certificate, Entropy, Ledger, OsEntropy
+from quorum_rl.budget import (
+    Budget,
+    Certificate,
+    Entropy,
+    Ledger,
+    OsEntropy,
+    check_committed,
+    commitments,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
 from quorum_rl.json_files import read_config
@@ -31,6 +39,7 @@ from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import Program, Trial, planned, programs_of
 
 KEY_BITS: Final = 256
+TRIALS: Final = "trials.json"
 
 
 @dataclass(frozen=True)
@@ -149,14 +158,19 @@ def _paid(
         f"a trial by itself costs at most epsilon = {asked.common.epsilon:g} at delta = {delta:g}, "
         f"and all with the choice among them {total_epsilon(events_of(asked, trials), delta):.4g}"
     )
+    removal = asked.log.said_of_removal(asked.log.declared.minimum_experts)
+    if removal is not None:
+        report(removal)
     if asked.ledger is None and not book.exists():
         Budget.create(book, epsilon=None, delta=delta, kind="research")
     entropy = OsEntropy()
-    with Ledger.open(book) as opened:
-        released = pay(asked, trials, place, opened, entropy)
-    every, keys = _kept(
+    drawn = _secrets(
         place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
     )
+    with Ledger.open(book) as opened:
+        committed = _check_and_keep(place, opened, drawn)
+        released = pay(asked, trials, place, opened, entropy, committed)
+    every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
     if released is not None and not len(released):
         report("nothing was released: trials take their private steps alone")
@@ -177,18 +191,30 @@ def _drawn(asked: SweepOptions, entropy: Entropy) -> list[Choices]:
     return every
 
 
-def _kept(
-    place: RunFolder, draw: Callable[[], list[Choices]]
-) -> tuple[list[Choices], tuple[int, ...]]:
-    """The trials and their keys: drawn once, and kept until the sweep is complete."""
-    path = place.private / "trials.json"
-    if not path.exists():
-        every = draw()
-        drawn = {"trials": every, "keys": [secrets.randbits(KEY_BITS) for _ in every]}
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(drawn))
-    facts = json.loads(path.read_text())
-    return facts["trials"], tuple(facts["keys"])
+def _secrets(place: RunFolder, draw: Callable[[], list[Choices]]) -> dict[str, Any]:
+    """The trials and their keys: as kept, or drawn."""
+    path = place.private / TRIALS
+    if path.exists():
+        kept: dict[str, Any] = json.loads(path.read_text())
+        return kept
+    every = draw()
+    drawn = {"trials": every, "keys": [secrets.randbits(KEY_BITS) for _ in every]}
+    return json.loads(json.dumps(drawn))  # type: ignore[no-any-return]
+
+
+def _check_and_keep(place: RunFolder, opened: Ledger, drawn: dict[str, Any]) -> dict[str, str]:
+    """Keep the trials and their keys until the sweep is complete; what its charges hold of them.
+
+    Raises:
+        QuorumError: if the ledger was charged for other ones.
+    """
+    configuration = read_config(place.path)
+    settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
+    committed = commitments(drawn, settled)
+    check_committed(opened.record, place.name(), committed, reproducible=False)
+    with replacing(place.private / TRIALS) as temporary:
+        temporary.write_text(json.dumps(drawn))
+    return committed
 
 
 def _without_release(trial: Trial) -> Trial:

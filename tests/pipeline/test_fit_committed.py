@@ -1,0 +1,168 @@
+"""One charge is one result: a run goes on with the keys that it was charged with, or not at all."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fits import SETTINGS, Crowd, fitted, named
+
+from quorum_rl.budget import commitment, read_ledger
+from quorum_rl.budget.record import START, line_of
+from quorum_rl.errors import QuorumError
+from quorum_rl.pipeline import context
+
+PRIVATE: dict[str, Any] = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
+OTHER_KEYS = r"other keys or another configuration .*; nothing was charged\.$"
+
+
+class StoppedError(Exception):
+    """Whatever ends a process."""
+
+
+def stopped(one: Crowd, folder: Path, patch: pytest.MonkeyPatch, **choices: Any) -> None:
+    """A run that has paid for its steps and taken none."""
+
+    def stop(*_: Any) -> Any:
+        raise StoppedError
+
+    with patch.context() as patched:
+        patched.setattr("quorum_rl.pipeline.training_stage.fresh", stop)
+        with pytest.raises(StoppedError):
+            fitted(one, folder, **{**PRIVATE, **choices})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def without_keys(folder: Path) -> None:
+    (folder / "private" / "keys.json").unlink()
+
+
+def with_another_key(folder: Path) -> None:
+    path = folder / "private" / "keys.json"
+    keys = json.loads(path.read_text())
+    path.write_text(json.dumps(keys | {"noise": [1, 2]}))
+
+
+def without_salt(folder: Path) -> None:
+    path = folder / "private" / "keys.json"
+    keys = json.loads(path.read_text())
+    del keys["salt"]
+    path.write_text(json.dumps(keys))
+
+
+@pytest.mark.parametrize("attack", [without_keys, with_another_key, without_salt])
+def test_a_copy_of_a_stopped_run_makes_no_second_policy_of_one_charge(
+    attack: Callable[[Path], None],
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, copy = named(everyone, attack.__name__), tmp_path / "copy"
+    stopped(one, tmp_path / "run", monkeypatch)
+    shutil.copytree(tmp_path / "run", copy)
+    attack(copy)
+    before = contents(copy)
+    with pytest.raises(QuorumError, match=OTHER_KEYS) as refused:
+        fitted(one, copy, **PRIVATE)
+    assert "\n" not in str(refused.value)
+    assert contents(copy) == before
+    fitted(one, tmp_path / "run", **PRIVATE)
+    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 1
+
+
+def test_the_same_noise_is_not_taken_for_other_settings(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another learning rate costs the same, and the difference of the two has no noise."""
+    one, folder = named(everyone, "other settings"), tmp_path / "run"
+    stopped(one, folder, monkeypatch)
+    (folder / "config.json").unlink()
+    faster = replace(PRIVATE["settings"], learning_rate=0.5)
+    with pytest.raises(QuorumError, match=OTHER_KEYS):
+        fitted(one, folder, **PRIVATE | {"settings": faster})
+    (folder / "config.json").unlink()
+    fitted(one, folder, **PRIVATE)
+
+
+def test_keys_that_were_charged_under_one_name_are_not_taken_under_another(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two charges are accounted as two noises, and would be one."""
+    one, folder = named(everyone, "another name"), tmp_path / "run"
+    stopped(one, folder, monkeypatch)
+    (folder / "private" / "name").unlink()
+    with pytest.raises(QuorumError, match=r"were charged as run 'fit-.*; nothing was charged\.$"):
+        fitted(one, folder, **PRIVATE)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
+def test_without_the_check_there_would_be_two_policies(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug that the tests above would not forgive."""
+    one, folder = named(everyone, "planted"), tmp_path / "run"
+    stopped(one, folder, monkeypatch)
+    without_keys(folder)
+    monkeypatch.setattr(context, "check_committed", lambda *_, **__: None)
+    fitted(one, folder, **PRIVATE)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
+def test_a_seeded_run_draws_its_keys_again_and_goes_on(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, "seeded keys"), tmp_path / "run"
+    stopped(one, folder, monkeypatch, seed=3)
+    without_keys(folder)
+    fitted(one, folder, **PRIVATE | {"seed": 3})
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
+def test_a_run_that_an_earlier_version_charged_goes_on(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its charge holds no hash, and its keys no salt."""
+    one, folder = named(everyone, "earlier"), tmp_path / "run"
+    stopped(one, folder, monkeypatch)
+    without_salt(folder)
+    content, head = b"", START
+    for line in (folder / "ledger.jsonl").read_bytes().splitlines():
+        entry = json.loads(line)["entry"]
+        for name in ("keys", "configuration"):
+            entry.get("facts", {}).pop(name, None)
+        content += line_of(entry, head)
+        head = json.loads(content.splitlines()[-1])["hash"]
+    (folder / "ledger.jsonl").write_bytes(content)
+    fitted(one, folder, **PRIVATE)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
+def test_a_hash_tells_nothing_of_keys_that_are_guessed() -> None:
+    """Keys of 64 bits can be tried; the salt beside them cannot."""
+    keys = {"noise": [1, 2], "public": [3, 4]}
+    salted = [commitment.commitments(keys | {"salt": [salt]}, {}) for salt in (5, 6)]
+    assert salted[0]["keys"] != salted[1]["keys"]
+    assert salted[0]["configuration"] != salted[1]["configuration"]
+    assert commitment.commitments(keys, {})["keys"] not in {each["keys"] for each in salted}
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_log_of_no_more_experts_than_declared_covers_no_removal_and_no_file_says_so(
+    spare: int, everyone: Crowd, tmp_path: Path
+) -> None:
+    """Neighbours with one expert fewer are below the declared number: nothing is said of them."""
+    log = everyone.log
+    declared = replace(
+        log.declared, minimum_experts=log.expert_count - spare, identity=f"spare {spare}"
+    )
+    told: list[str] = []
+    one = everyone._replace(log=replace(log, declared=declared))
+    fitted(one, tmp_path / "run", **PRIVATE, report=told.append)
+    assert any("nobody's removal" in line for line in told) is (spare == 0)
+    assert not any(b"removal" in content for content in contents(tmp_path / "run").values())
