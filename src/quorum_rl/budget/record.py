@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, Rule
+from quorum_rl.json_files import bounded_int
 from quorum_rl.privacy import Event, ReleaseEvent, event_from_json
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -117,12 +118,29 @@ def record_of(content: bytes, path: Path) -> LedgerRecord:
     lines = read_lines(content, f"the ledger {str(path)!r}")
     if not lines.entries or lines.entries[0].get("entry") != "header":
         raise QuorumError(f"{str(path)!r} is not a ledger: it has no header.")
-    header, *entries = lines.entries
-    if header.get("format") != FORMAT:
+    if lines.entries[0].get("format") != FORMAT:
         raise QuorumError(
-            f"the ledger {str(path)!r} has format {header.get('format')}, this version reads "
-            f"{FORMAT}: update it."
+            f"the ledger {str(path)!r} has format {lines.entries[0].get('format')}, this version "
+            f"reads {FORMAT}: update it."
         )
+    try:
+        return _record(lines, path)
+    except (KeyError, TypeError, ArithmeticError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise QuorumError(
+            f"the ledger {str(path)!r} has a line that Quorum did not write ({reason}): bring the "
+            "file back as it was last written."
+        ) from error
+
+
+def _record(lines: "Lines", path: Path) -> LedgerRecord:
+    """The record of these lines, every fact of which has the type that it is written with.
+
+    Raises:
+        KeyError, TypeError: if one is missing or of another type.
+        QuorumError: if one is of a kind that this version does not know.
+    """
+    header, *entries = lines.entries
     if header["relation"] != RELATION or header["kind"] not in get_args(Kind):
         raise QuorumError(
             f"the ledger {str(path)!r} is of a kind, or promises something, that this version does "
@@ -132,26 +150,49 @@ def record_of(content: bytes, path: Path) -> LedgerRecord:
     for entry in entries:
         match entry.get("entry"):
             case "charge":
-                event = event_from_json(entry["event"])
-                charges.append(Charge(event, entry["run"], entry["facts"], entry["at"]))
+                charges.append(_charge(entry))
             case "mark":
-                marks.append(Mark(entry["text"], entry["at"]))
+                marks.append(Mark(_text(entry, "text"), _text(entry, "at")))
             case other:
                 raise QuorumError(
                     f"the ledger {str(path)!r} has an entry {other!r} that this version does not "
                     "know: update it."
                 )
+    optional = header["kind"] == "research"
     return LedgerRecord(
         kind=header["kind"],
-        identity=header["identity"],
+        identity=_text(header, "identity"),
         relation=header["relation"],
-        epsilon=header["epsilon"],
-        delta=header["delta"],
+        epsilon=_budget(header, "epsilon", POSITIVE, optional=optional),
+        delta=_budget(header, "delta", FRACTION, optional=optional),
         charges=tuple(charges),
         marks=tuple(marks),
         torn=lines.torn,
         head=lines.head,
     )
+
+
+def _charge(entry: dict[str, Any]) -> Charge:
+    facts = entry["facts"]
+    if not isinstance(facts, dict):
+        raise TypeError("the facts of a charge are no object")
+    charge = Charge(event_from_json(entry["event"]), _text(entry, "run"), facts, _text(entry, "at"))
+    if isinstance(charge.event, ReleaseEvent):
+        _text(facts, "pool")
+    return charge
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    if not isinstance(entry[name], str):
+        raise TypeError(f"its {name} is no text")
+    return str(entry[name])
+
+
+def _budget(header: Mapping[str, Any], name: str, rule: Rule, *, optional: bool) -> float | None:
+    value: float | None = header[name]
+    if not (rule.holds(value) or (value is None and optional)):
+        raise TypeError(f"its {name} is not {rule.words}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -206,7 +247,7 @@ def read_lines(content: bytes, name: str) -> Lines:
 def _entry_of(raw: bytes, previous: str) -> dict[str, Any] | None:
     """The entry of a line, if it is exactly the line that follows `previous`."""
     try:
-        entry = json.loads(raw)["entry"]
+        entry = json.loads(raw, parse_int=bounded_int)["entry"]
         return entry if line_of(entry, previous) == raw + b"\n" else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -21,9 +21,10 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, write_json
 from quorum_rl.json_files import read_config
 from quorum_rl.logs import Episodes
-from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
+from quorum_rl.tensors import map_tensors, numbered_leaves, refusing_damage, write_tensors
 from quorum_rl.training import TrainState
 
+ANEW: Final = "delete the folder and start anew"
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
 BEFORE_TRAINING: Final = ("config.json", "config.toml", "ledger.jsonl", "released.parquet")
@@ -106,7 +107,10 @@ class RunFolder:
         if not path.exists():
             with replacing(path) as temporary:
                 temporary.write_text(json.dumps(drawn))
-        kept: dict[str, list[int]] = json.loads(path.read_text())
+        with refusing_damage(f"{str(path)!r} is damaged", fix=ANEW):
+            kept: dict[str, list[int]] = json.loads(path.read_text())
+            if not all(_is_key(kept[name]) for name in drawn):
+                raise ValueError("it holds no keys")
         if entropy.reproducible and kept != drawn:
             raise QuorumError(
                 f"{str(self.path)!r} was begun with another seed: go on with that, or choose "
@@ -123,14 +127,17 @@ class RunFolder:
         if not path.exists():
             with replacing(path) as temporary:
                 temporary.write_text(f"fit-{secrets.token_hex(8)}")
-        return path.read_text()
+        return path.read_text(errors="replace")
 
     def save_remaining(self, episodes: Episodes) -> None:
         with replacing(self.remaining) as temporary:
             np.savez(temporary, **episodes._asdict())
 
     def read_remaining(self) -> Episodes:
-        with np.load(self.remaining) as columns:
+        with (
+            refusing_damage(f"{str(self.remaining)!r} is damaged", fix=ANEW),
+            np.load(self.remaining) as columns,
+        ):
             return Episodes(**{name: columns[name] for name in Episodes._fields})
 
     def save(self, state: TrainState) -> None:
@@ -197,6 +204,11 @@ class RunFolder:
         except QuorumError:  # such as another process that is starting this very run
             return True
         return record.torn or any(charge.run == self.name() for charge in record.charges)
+
+
+def _is_key(words: Any) -> bool:
+    """Whether these are the two words of a key."""
+    return len(words) == 2 and all(type(word) is int and 0 <= word < 2**32 for word in words)
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:
