@@ -69,7 +69,7 @@ def measure(path: Path) -> dict[str, float]:
     """
     before = memory()
     start = time.perf_counter()
-    demonstrations = open_demonstrations(path)
+    demonstrations = open_demonstrations(path, values=False)
     opened = time.perf_counter()
     after_open = memory()
     training = split_release_pool(demonstrations, per_expert=5).training

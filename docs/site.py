@@ -18,6 +18,7 @@ NAMES: Final = {
     "benchmarks/README.md": "benchmarks",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
+    "SECURITY.md": "security",
 }
 LINK: Final = re.compile(r"(\]\()(\.\./)([^)#\s]+)")
 LINK_INTO_DOCS: Final = re.compile(r"(\]\()(?:\.\./)?docs/")

@@ -42,6 +42,7 @@ audit/test_pipeline_audit.py
 audit/test_release_audit.py
 audit/test_training_audit.py
 budget/test_ledger_damage.py
+cli/test_attacks.py
 cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
@@ -82,6 +83,7 @@ test_bring_your_own.py
 cli/test_commands.py
 test_docs.py
 test_experiments.py
+test_fuzz.py
 test_paper.py
 test_paper_queue.py
 test_processes.py

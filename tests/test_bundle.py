@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.exceptions import InvalidSignature
-from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
+from ledger_files import ACCEPTED, BOTH, FLOOR, TRAINING, charge, ledger_of
 from run_folders import USUAL, Making, names
 
 from quorum_rl.budget.checking import check_certificate
@@ -114,6 +115,31 @@ def test_a_signed_bundle_shows_that_one_key_signed_all_of_it(
     assert "one of them was changed" in fault(out)
     (out / "MANIFEST.json.sig").unlink()
     assert "is not signed" in fault(out, public_key=public)
+
+
+def test_whoever_writes_the_whole_bundle_anew_is_told_apart_by_a_signature_alone(
+    run: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The attack: a ledger of 100 steps becomes one of 4, and all else follows it."""
+    publish(run, out, key=_key(tmp_path))
+    main(["publish", str(out), "--check"])
+    assert "UNSIGNED" not in capsys.readouterr().out
+    cheaper = replace(TRAINING, steps=4)
+    (tmp_path / "forger").mkdir()
+    ledger = ledger_of(charge(FLOOR, 1, **ACCEPTED), charge(cheaper, 1, **ACCEPTED))
+    forged = Making(tmp_path / "forger")(ledger, FLOOR, cheaper)
+    publish(forged, tmp_path / "forged")
+    main(["publish", str(tmp_path / "forged"), "--check"])
+    assert "UNSIGNED: the whole bundle is not signed" in capsys.readouterr().out
+    main(["publish", str(tmp_path / "forged"), "--check", "--json"])
+    assert json.loads(capsys.readouterr().out)["unsigned"]
+    main(["certificate", "verify", str(forged)])
+    assert "UNSIGNED: the certificate is not signed" in capsys.readouterr().out
+
+
+def _key(folder: Path) -> Path:
+    generate_key(folder / "owner.key")
+    return folder / "owner.key"
 
 
 def test_a_policy_put_beside_a_signed_certificate_is_not_taken_for_signed(

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from fits import crowd, fitted, named
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ledger_files import (
     BOTH,
-    DELTA,
     FLOOR,
     TRAINING,
     certificate_in,
@@ -27,9 +25,11 @@ from ledger_files import (
     pool,
     research,
 )
+from reported_runs import COMPARISON
 from run_folders import USUAL, Making, names, some_prefixes
 from safetensors import safe_open
 
+from quorum_rl.budget import certificate_of
 from quorum_rl.budget.certificates import WHOLE_LOGS
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
@@ -37,7 +37,6 @@ from quorum_rl.policy import Policy
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.release import read_released, save_released
 from quorum_rl.report import check_bundle, publish, write_report
-from quorum_rl.report.publishing import covered_report
 
 
 @pytest.fixture
@@ -188,12 +187,11 @@ def test_an_infinite_epsilon_is_refused(making: Making, out: Path) -> None:
 def test_research_is_published_only_as_research(making: Making, out: Path) -> None:
     run = making(research(*BOTH, mark("reproducible noise")), FLOOR, TRAINING)
     assert "--research-not-private" in refusal(run, out)
-    (run / "report.html").write_text("<html></html>")
     publish(run, out, research=True)
     said = (out / "README.txt").read_text()
     assert said.splitlines()[0] == "research: not private"
     assert "reproducible noise" in said
-    assert names(out) == USUAL | {"report.html"}
+    assert names(out) == USUAL
     assert any("research" in sentence for sentence in check_bundle(out).sentences())
 
 
@@ -220,7 +218,8 @@ def test_nothing_is_ever_replaced(run: Path, out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["policy.safetensors", "certificate.json", "ledger.jsonl", "report.html", "config.json"]
+    "name",
+    ["policy.safetensors", "certificate.json", "ledger.jsonl", "evaluation.json", "config.json"],
 )
 def test_links_to_elsewhere_are_refused(run: Path, out: Path, tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -289,23 +288,6 @@ def test_facts_that_quorum_did_not_write_keep_a_ledger_at_home(
     assert any("was not compared with its ledger" in sentence for sentence in checked.sentences())
 
 
-def test_only_a_report_that_says_it_is_covered_leaves(run: Path, out: Path, tmp_path: Path) -> None:
-    (run / "report.html").write_text("<html>the agreement of the experts</html>")
-    made = publish(run, out)
-    assert names(out) == USUAL
-    assert any("without report.html" in remark for remark in made.remarks)
-    claim = certificate_in((run / "ledger.jsonl").read_bytes(), DELTA)
-    of_another = covered_report(replace(claim, ledger_head="0" * 64))
-    (run / "report.html").write_bytes(b"<html>" + of_another + b"</html>")
-    assert "report.html" not in publish(run, tmp_path / "of another run").files
-    covered = b"<html>" + covered_report(claim) + b"</html>"
-    (run / "report.html").write_bytes(covered)
-    publish(run, tmp_path / "second")
-    assert (tmp_path / "second" / "report.html").read_bytes() == covered
-    (run / "report.html").write_bytes(covered + str(run).encode())
-    assert "report.html contains the path" in refusal(run, tmp_path / "third")
-
-
 def test_released_prefixes_leave_only_if_asked_for_and_charged(
     run: Path, out: Path, tmp_path: Path
 ) -> None:
@@ -363,7 +345,7 @@ def test_a_true_fit_is_published_without_a_trace_of_who_made_it_where(
 ) -> None:
     publish(fitted_run, tmp_path / "bundle")
     out = tmp_path / "bundle"
-    assert names(out) == USUAL
+    assert names(out) == USUAL | {"report.html"}
     assert check_bundle(out).certificate.kind == "production"
     with safe_open(out / "policy.safetensors", "numpy") as file:
         assert set(file.metadata()) == {"quorum_rl.policy"}
@@ -405,6 +387,24 @@ def test_a_bundle_of_an_earlier_ledger_says_that_times_leave_with_it(
     run = making(ledger_of(*timed), FLOOR, TRAINING)
     assert any("time of day" in remark for remark in publish(run, out).remarks)
     assert b"08:00" not in (out / "certificate.json").read_bytes()
+
+
+def test_the_report_is_made_anew_and_not_taken_from_the_folder(
+    fitted_run: Path, tmp_path: Path
+) -> None:
+    """Whoever can write into the run's folder cannot put a page of his own into the bundle."""
+    head = certificate_of((fitted_run / "certificate.json").read_bytes(), fitted_run).ledger_head
+    forged = f'<meta name="quorum:covered" content="{head}"><script>steal()</script>ε = 0.00123'
+    (fitted_run / "report.html").write_text(forged)
+    (fitted_run / "comparison.json").write_text(json.dumps(COMPARISON))
+    publish(fitted_run, tmp_path / "one")
+    publish(fitted_run, tmp_path / "two")
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert "steal" not in page
+    assert "ε = 0.00123" not in page
+    assert "Comparisons are not published." in page
+    assert certificate_in((fitted_run / "ledger.jsonl").read_bytes(), None).statement in page
+    assert page == (tmp_path / "two" / "report.html").read_text()
 
 
 def test_a_released_file_names_no_one_in_its_metadata(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The one exception a user of Quorum is meant to read."""
 
-import math
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -23,8 +24,22 @@ class MissingPackageError(QuorumError):
     """What was asked for needs a package that Quorum can do without otherwise."""
 
 
+class UndigestedWarning(UserWarning):
+    """A file carries no digest, so nobody can tell whether it was changed."""
+
+
 class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
     """The user stopped a command, and the message says how to go on."""
+
+
+def warn_of_no_digest(path: object) -> None:
+    """Say that a file carries no digest, to whoever called the function that reads it."""
+    warnings.warn(
+        f"{str(path)!r} carries no digest, as files of earlier versions: nobody can tell whether "
+        "it was changed since; write it again to have one.",
+        UndigestedWarning,
+        stacklevel=4,
+    )
 
 
 def require_packages(what: str, extra: str, *packages: str) -> None:
@@ -58,7 +73,9 @@ class Rule(NamedTuple):
 
 
 def _number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    # Whole numbers beyond all floats are none: `isfinite` itself fails for them.
+    real = not isinstance(value, bool) and isinstance(value, Real)
+    return real and abs(value) <= sys.float_info.max
 
 
 POSITIVE: Final = Rule("a positive number", lambda value: _number(value) and value > 0)

@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
+
+MEMORY: Final = "QUORUM_MEMORY_GIB"  # how much a table may take in memory
+MEMORY_GIB: Final = 4
 
 
 def require_file(path: str | Path, what: str) -> None:
@@ -23,6 +26,24 @@ def require_file(path: str | Path, what: str) -> None:
         raise QuorumError(f"{what} {str(path)!r}: this is a folder, give a file.")
     if not Path(path).is_file():
         raise QuorumError(f"{what} {str(path)!r}: there is no such file.")
+
+
+def check_memory(path: str | Path, needed: int) -> None:
+    """Refuse a file that says it would take more memory than is allowed, before any is taken.
+
+    Raises:
+        QuorumError: naming the variable that allows more.
+    """
+    text = os.environ.get(MEMORY, str(MEMORY_GIB))
+    try:
+        most = float(text)
+    except ValueError:
+        raise QuorumError(f"{MEMORY} is {text!r}: give a number of GiB.") from None
+    if not needed <= most * 2**30:
+        raise QuorumError(
+            f"{str(path)!r} says that it holds {needed / 2**30:.1f} GiB, and {most:g} are taken at "
+            f"most: if you trust it, allow more with the environment variable {MEMORY}, in GiB."
+        )
 
 
 def read_file(path: Path, what: str) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin, get_type
 from quorum_rl.errors import QuorumError
 
 CONFIG: Final = "config.json"  # of a run
+MOST_DIGITS: Final = 300  # of a whole number
 
 Made = TypeVar("Made")
 
@@ -26,7 +27,9 @@ def reading(path: Path, maker: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise QuorumError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError,
+    ) as error:  # fmt: skip
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         reason = " ".join(reason.split()).rstrip(".")
         raise QuorumError(
@@ -81,6 +84,7 @@ def object_of(content: bytes) -> dict[str, Any]:
         content.decode(),
         parse_constant=_refused_constant,
         parse_float=_finite,
+        parse_int=bounded_int,
         object_pairs_hook=_without_repeats,
     )
     return as_object(facts, "it")
@@ -95,6 +99,17 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is too large a number")
     return value
+
+
+def bounded_int(text: str) -> int:
+    """A whole number of a file, if a float can hold it.
+
+    Raises:
+        ValueError: if it is larger.
+    """
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:9]}... is too large a number")
+    return int(text)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,15 +3,18 @@
 Any safetensors reader opens what is written here.
 """
 
+import hashlib
 import json
 import math
 import os
 import reprlib
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,8 @@ DTYPES: Final = {
     "BOOL": "bool", "U32": "uint32", "U64": "uint64", "F16": "float16", "I8": "int8",
     "U8": "uint8", "I16": "int16", "U16": "uint16",
 }  # fmt: skip
+
+MOST_HEADER: Final = 100_000_000  # bytes: as the format's own library has it
 
 Tensors = dict[str, npt.NDArray[Any]]
 
@@ -68,6 +73,8 @@ def map_tensors(
         start = 8 + length
         if start > size:
             raise ValueError("its header would be longer than the file")
+        if length > MOST_HEADER:
+            raise ValueError(f"its header would have {length:,} bytes, the most is {MOST_HEADER:,}")
         header = parsed_object(file.read(length), "its header")
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(
@@ -83,6 +90,15 @@ def map_tensors(
             for name, (dtype, shape, first, last) in places.items()
         }
     return tensors, metadata
+
+
+def checksum(said: dict[str, Any], tensors: Tensors) -> str:
+    """A digest of what is said about tensors, apart from the digest itself, and of their bytes."""
+    facts = {name: fact for name, fact in said.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
 
 
 class _Place(NamedTuple):
@@ -167,7 +183,7 @@ def refusing_damage(complaint: str, *, fix: str = "make it again") -> Iterator[N
         raise
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
-        struct.error,
+        EOFError, NotImplementedError, BadZipFile, struct.error, zlib.error,
     ) as error:  # fmt: skip
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise QuorumError(f"{complaint} ({reason}): {fix}.") from error

@@ -15,7 +15,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
-from quorum_rl.policy.file import FORMAT, HEADER_KEY, checksum
+from quorum_rl.policy.file import FORMAT, HEADER_KEY
+from quorum_rl.tensors import checksum
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: f"{one.name}-{one.hidden_sizes}")

@@ -34,10 +34,13 @@ def test_no_module_needs_them_to_be_imported() -> None:
 
 
 @pytest.mark.usefixtures("_hidden")
-def test_a_run_is_checked_and_published_without_them(tmp_path: Path) -> None:
+def test_a_run_is_checked_and_published_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Making(tmp_path)(ledger_of(*BOTH), FLOOR, TRAINING)
     main(["certificate", "verify", str(run)])
     main(["publish", str(run), "--out", str(tmp_path / "bundle")])
+    assert "without report.html, for it cannot be made: the report needs" in capsys.readouterr().out
     main(["publish", str(tmp_path / "bundle"), "--check"])
 
 

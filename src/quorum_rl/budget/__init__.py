@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         rounded_up as rounded_up,
     )
     from quorum_rl.budget.checking import (
+        BUNDLE as BUNDLE,
         LEDGER as LEDGER,
         Checked as Checked,
         Consistency as Consistency,
@@ -66,8 +67,8 @@ else:
                 "ASSUMPTIONS Certificate certificate event_facts needed_assumptions rounded_up"
             ),
             "checking": (
-                "LEDGER Checked Consistency check_certificate check_consistent check_guarantees "
-                "check_signed second_opinion"
+                "BUNDLE LEDGER Checked Consistency check_certificate check_consistent "
+                "check_guarantees check_signed second_opinion"
             ),
             "commitment": "check_committed commitments",
             "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",

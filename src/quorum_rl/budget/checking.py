@@ -25,6 +25,12 @@ LEDGER: Final = "ledger.jsonl"  # what a ledger beside its certificate is called
 ROUNDING: Final = 1e-9  # of published sums, whose last digits differ between machines
 CUT_OFF: Final = b"{"  # stands for a torn line, of which nobody knows what it says
 LATE_DIGITS: Final = 1e-5  # of an ε: what other machines may compute otherwise
+CERTIFICATE: Final = "the certificate"
+BUNDLE: Final = "the whole bundle"
+UNSIGNED: Final = (
+    "UNSIGNED: {} is not signed, so whoever could write these files may have written all of them "
+    "anew, and they would still agree; get them signed, and check with --public-key."
+)
 LONGEST: Final = 60  # characters of a fact in an error
 
 
@@ -65,7 +71,7 @@ def check_consistent(claim: Certificate, ledger: bytes, path: Path) -> Consisten
     whole = record_of(ledger, path)
     if claim.identity != whole.identity:
         raise QuorumError(
-            f"the certificate is of another ledger: its identity is {claim.identity}, and "
+            f"the certificate is of another ledger: its identity is {claim.identity.strip()}, and "
             f"{str(path)!r} is {whole.identity}."
         )
     lines = ledger.split(b"\n")[:-1]
@@ -75,8 +81,8 @@ def check_consistent(claim: Certificate, ledger: bytes, path: Path) -> Consisten
     if covered is None:
         raise QuorumError(
             f"ledger_head does not agree: no line of {str(path)!r} has the hash "
-            f"{claim.ledger_head}, so the ledger was cut shorter or rewritten since, or the "
-            "certificate was changed."
+            f"{claim.ledger_head.strip()}, so the ledger was cut shorter or rewritten since, or "
+            "the certificate was changed."
         )
     complete = len(lines) - (whole.torn and ledger.endswith(b"\n"))  # the torn line may be whole
     content = b"".join(line + b"\n" for line in lines[:covered])
@@ -218,7 +224,17 @@ class Checked:
         if made.kind == "research":
             said.append("it is of a research ledger, whose budget was not enforced.")
         said += [f"it is marked: {mark}." for mark in made.marks]
-        return said + [signature.sentence() for signature in self.signed]
+        said += [signature.sentence() for signature in self.signed]
+        return said if self.vouched else [*said, UNSIGNED.format(self._what)]
+
+    @property
+    def vouched(self) -> bool:
+        """Whether all that was checked is signed: a bundle must be as a whole."""
+        return any(signature.what == self._what for signature in self.signed)
+
+    @property
+    def _what(self) -> str:
+        return CERTIFICATE if self.files is None else BUNDLE
 
     def facts(self) -> dict[str, Any]:
         """What was found, for programs."""
@@ -230,6 +246,7 @@ class Checked:
             "compared_with_ledger": found is not None,
             "later_entries": None if found is None else found.later_entries,
             "torn_since": None if found is None else found.torn_since,
+            "unsigned": not self.vouched,
             "signed": [asdict(signature) for signature in self.signed],
         }
 
@@ -263,7 +280,7 @@ def check_certificate(
         )
     consistency = check_consistent(claim, read_file(book, "ledger"), book)
     check_guarantees(claim, consistency)
-    signed = check_signed(path, content, public_key, "the certificate")
+    signed = check_signed(path, content, public_key, CERTIFICATE)
     if public_key is not None and signed is None:
         raise QuorumError(f"{str(path)!r} is not signed: there is no {signature_path(path).name}.")
     return Checked(claim, consistency, () if signed is None else (signed,))

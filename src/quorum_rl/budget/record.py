@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, Rule
+from quorum_rl.json_files import bounded_int
 from quorum_rl.privacy import Event, ReleaseEvent, event_from_json
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -120,24 +121,31 @@ def record_of(content: bytes, path: Path) -> LedgerRecord:
         QuorumError: if it is no ledger of this version, or was damaged or changed.
     """
     lines = read_lines(content, f"the ledger {str(path)!r}")
+    if not lines.entries or lines.entries[0].get("entry") != "header":
+        raise QuorumError(f"{str(path)!r} is not a ledger: it has no header.")
+    if lines.entries[0].get("format") != FORMAT:
+        raise QuorumError(
+            f"the ledger {str(path)!r} has format {lines.entries[0].get('format')}, this version "
+            f"reads {FORMAT}: update it."
+        )
     try:
         return _record(lines, path)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise QuorumError(
-            f"the ledger {str(path)!r} has an entry that does not say what it must: bring the file "
-            "back as it was last written."
+            f"the ledger {str(path)!r} has a line that Quorum did not write ({reason}): bring the "
+            "file back as it was last written."
         ) from error
 
 
 def _record(lines: "Lines", path: Path) -> LedgerRecord:
-    if not lines.entries or lines.entries[0].get("entry") != "header":
-        raise QuorumError(f"{str(path)!r} is not a ledger: it has no header.")
+    """The record of these lines, every fact of which has the type that it is written with.
+
+    Raises:
+        KeyError, TypeError: if one is missing or of another type.
+        QuorumError: if one is of a kind that this version does not know.
+    """
     header, *entries = lines.entries
-    if header.get("format") != FORMAT:
-        raise QuorumError(
-            f"the ledger {str(path)!r} has format {header.get('format')}, this version reads "
-            f"{FORMAT}: update it."
-        )
     if header["relation"] != RELATION or header["kind"] not in get_args(Kind):
         raise QuorumError(
             f"the ledger {str(path)!r} is of a kind, or promises something, that this version does "
@@ -147,26 +155,49 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
     for entry in entries:
         match entry.get("entry"):
             case "charge":
-                event = event_from_json(entry["event"])
-                charges.append(Charge(event, entry["run"], entry["facts"], entry["at"]))
+                charges.append(_charge(entry))
             case "mark":
-                marks.append(Mark(entry["text"], entry["at"]))
+                marks.append(Mark(_text(entry, "text"), _text(entry, "at")))
             case other:
                 raise QuorumError(
                     f"the ledger {str(path)!r} has an entry {other!r} that this version does not "
                     "know: update it."
                 )
+    optional = header["kind"] == "research"
     return LedgerRecord(
         kind=header["kind"],
-        identity=header["identity"],
+        identity=_text(header, "identity"),
         relation=header["relation"],
-        epsilon=header["epsilon"],
-        delta=header["delta"],
+        epsilon=_budget(header, "epsilon", POSITIVE, optional=optional),
+        delta=_budget(header, "delta", FRACTION, optional=optional),
         charges=tuple(charges),
         marks=tuple(marks),
         torn=lines.torn,
         head=lines.head,
     )
+
+
+def _charge(entry: dict[str, Any]) -> Charge:
+    facts = entry["facts"]
+    if not isinstance(facts, dict):
+        raise TypeError("the facts of a charge are no object")
+    charge = Charge(event_from_json(entry["event"]), _text(entry, "run"), facts, _text(entry, "at"))
+    if isinstance(charge.event, ReleaseEvent):
+        _text(facts, "pool")
+    return charge
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    if not isinstance(entry[name], str):
+        raise TypeError(f"its {name} is no text")
+    return str(entry[name])
+
+
+def _budget(header: Mapping[str, Any], name: str, rule: Rule, *, optional: bool) -> float | None:
+    value: float | None = header[name]
+    if not (rule.holds(value) or (value is None and optional)):
+        raise TypeError(f"its {name} is not {rule.words}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -229,7 +260,7 @@ def _entry_of(raw: bytes, previous: str) -> dict[str, Any] | None:
 def _parts(raw: bytes) -> tuple[dict[str, Any], str] | None:
     """The entry and the hash of a line, right or wrong; None if it cannot be read as one."""
     try:
-        line = json.loads(raw)
+        line = json.loads(raw, parse_int=bounded_int)
         entry, own = line["entry"], line["hash"]
         canonical(entry)  # no NaN
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -52,7 +52,7 @@ def read_table(
         found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise QuorumError(f"{FLAG} {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of too long a number
         raise QuorumError(f"{FLAG} {str(path)!r} is no valid TOML: {error}.") from error
     for word, names in zip(command, known, strict=True):
         for name, within in found.items():

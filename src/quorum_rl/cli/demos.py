@@ -109,7 +109,10 @@ class Show:
 
     def run(self) -> None:
         facts = asdict(logs.open_demonstrations(self.file).declared)
-        show_facts(facts, as_json=self.json)
+        agrees = "what the file holds agrees with it"
+        carried = logs.carries_digest(self.file)
+        digest = agrees if carried else "none, so nobody can tell of changes"
+        show_facts(facts | {"digest": digest}, as_json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)

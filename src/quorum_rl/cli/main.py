@@ -5,6 +5,7 @@ Only light modules are imported here: a command's own module when it is named, J
 
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol
@@ -13,7 +14,7 @@ from quorum_rl import __version__
 from quorum_rl.cli.configuration import check_no_code, read_table, values_of, without_config
 from quorum_rl.cli.output import RefutedError, check_seed, drop_output
 from quorum_rl.cli.parser import parse
-from quorum_rl.errors import Interrupted, QuorumError, unknown_name
+from quorum_rl.errors import Interrupted, QuorumError, UndigestedWarning, unknown_name
 
 HELP: Final = {"-h", "--help", "--help-all"}
 DESCRIPTION: Final = """Quorum learns one policy from the logged decisions of many experts, so that
@@ -90,6 +91,14 @@ def answering(called: str) -> Iterator[None]:
         print(f"{called}: {sentence}", file=sys.stderr)
         sys.exit(status)
 
+    def warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, UndigestedWarning):
+            print(f"{called}: {message}", file=sys.stderr)
+        else:
+            shown(message, category, *place)
+
+    shown = warnings.showwarning
+    warnings.showwarning = warn  # type: ignore[assignment]
     try:
         yield
         sys.stdout.flush()  # here, where a reader who left is no error
@@ -106,6 +115,8 @@ def answering(called: str) -> Iterator[None]:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         stop("there is not enough memory for that: ask for less.", 2)
+    finally:
+        warnings.showwarning = shown
 
 
 def command_of(words: Sequence[str]) -> Runnable:

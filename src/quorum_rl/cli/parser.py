@@ -28,6 +28,8 @@ IN_WORDS: Final[dict[Any, str]] = {
     Path: "a path",
 }
 
+LARGEST: Final = 10**300  # beyond it no float is
+
 CommandT = TypeVar("CommandT")
 
 
@@ -251,6 +253,8 @@ def as_kind(value: Any, kind: Any, *, is_word: bool = False) -> Any:
         return tuple(as_kind(part, inner[0]) for part in value)
     elif origin is dict and isinstance(value, dict):
         return {name: as_kind(part, inner[1]) for name, part in value.items()}
+    elif kind is float and type(value) is int and abs(value) > LARGEST:
+        raise TypeError
     elif is_word or (kind, type(value)) in ((Path, str), (float, int)):
         return kind(value)
     elif type(value) is kind:

@@ -1,6 +1,5 @@
 """`quorum release`: stage 1, from demonstrations and experts to published prefixes."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from quorum_rl.cli.output import (
 )
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
+from quorum_rl.json_files import read_object
 
 if TYPE_CHECKING:
     from quorum_rl.types import Released
@@ -99,10 +99,10 @@ class Release(NewFile):
 
 def _read_plan(path: Path) -> "privacy.ReleasePlan":
     try:
-        facts = json.loads(path.read_text())
+        facts = read_object(path)
     except OSError as error:
         raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise QuorumError(f"{str(path)!r} is no plan: make one with 'quorum plan'.") from error
     return privacy.plan_from_json(facts)
 

@@ -13,11 +13,12 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, warn_of_no_digest
 from quorum_rl.experts.networks import Layer, Network
 from quorum_rl.experts.population import Population
 from quorum_rl.tensors import (
     Tensors,
+    checksum,
     map_tensors,
     parsed_object,
     refusing_damage,
@@ -27,6 +28,9 @@ from quorum_rl.tensors import (
 
 VERSION: Final = 1
 HEADER_KEY: Final = "quorum_rl.population"
+KNOWN: Final = {
+    "version", "observation_size", "action_count", "p_min", "identity", "origin", "sha256",
+}  # fmt: skip
 WEIGHT_DTYPES: Final = {np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -54,6 +58,7 @@ def save_population(
         "identity": secrets.token_hex(16) if half_precision else population.identity,
         "origin": dict(population.origin),
     }
+    header["sha256"] = _checksum(header, tensors)
     write_tensors(tensors, path, {HEADER_KEY: json.dumps(header)})
     return load_population(path)
 
@@ -74,6 +79,8 @@ def load_population(path: str | Path) -> Population:
                 f"experts {str(path)!r}: the file has format {reprlib.repr(header['version'])}, "
                 f"this version of Quorum reads {VERSION}."
             )
+        if unknown := header.keys() - KNOWN:
+            raise ValueError(f"its description has {reprlib.repr(sorted(unknown)[0])} besides")
         inputs = whole_number(header, "observation_size", least=1)
         actions = whole_number(header, "action_count", least=2)
         origin, identity = header["origin"], header.get("identity", "")
@@ -81,6 +88,7 @@ def load_population(path: str | Path) -> Population:
             raise ValueError("its origin is not an object of names and values")
         if not isinstance(identity, str):
             raise ValueError("its identity is not a text")
+        _check_digest(header, tensors, path)
         return Population(
             observation_size=inputs,
             action_count=actions,
@@ -89,6 +97,19 @@ def load_population(path: str | Path) -> Population:
             network=_network(tensors, inputs, actions),
             origin=origin,
         )
+
+
+def _check_digest(header: dict[str, Any], tensors: Tensors, path: str | Path) -> None:
+    """Compare the file with the digest that it carries; warn if it carries none."""
+    if "sha256" not in header:
+        warn_of_no_digest(path)
+    elif header["sha256"] != _checksum(header, tensors):
+        raise ValueError("it was changed after it was written, by the digest that it carries")
+
+
+def _checksum(header: dict[str, Any], tensors: Tensors) -> str:
+    kinds = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+    return checksum(header | {"tensors": kinds}, tensors)
 
 
 def _floor(p_min: Any, actions: int) -> float:

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     )
     from quorum_rl.logs.minari import read_minari as read_minari, write_minari as write_minari
     from quorum_rl.logs.native import (
+        carries_digest as carries_digest,
         open_demonstrations as open_demonstrations,
         save_demonstrations as save_demonstrations,
     )
+    from quorum_rl.logs.parquet import read_parquet as read_parquet
     from quorum_rl.logs.rows import (
         StepArrays as StepArrays,
         from_step_arrays as from_step_arrays,
@@ -51,7 +53,8 @@ else:
             "declared": "Declared",
             "demonstrations": "Columns Demonstrations Episodes ReleaseSplit split_release_pool",
             "minari": "read_minari write_minari",
-            "native": "open_demonstrations save_demonstrations",
+            "native": "carries_digest open_demonstrations save_demonstrations",
+            "parquet": "read_parquet",
             "rows": "StepArrays from_step_arrays to_step_arrays",
             "tables": "TableColumns columns_named read_table write_table",
         },

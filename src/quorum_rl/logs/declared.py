@@ -19,6 +19,7 @@ from quorum_rl.errors import QuorumError, at_least, require
 VERSION: Final = 1
 METADATA_KEY: Final = b"quorum_rl.demonstrations"
 CHECKED: Final = ("action_count", "observation_size", "horizon", "p_min", "smoothing", "world")
+TEXTS: Final = ("smoothing", "world", "machine", "experts_identity", "identity")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class Declared:
                 f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "
                 f"lies between 0 and {1 / self.action_count:.6g}."
             )
+        for name in TEXTS:
+            if not isinstance(getattr(self, name), str | None):
+                raise QuorumError(f"the declared {name} is {getattr(self, name)!r}: give a text.")
         for name, number in self.world_params.items():
             if not isinstance(number, int | float | np.number):
                 raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
@@ -94,7 +98,7 @@ def declared_from_json(metadata: bytes) -> Declared:
         version = facts.pop("version")
         if version == VERSION:
             return Declared(**facts)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, QuorumError):
             raise
         raise QuorumError("what was declared is unreadable: write the file again.") from error

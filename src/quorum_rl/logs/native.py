@@ -1,8 +1,8 @@
 """The file Quorum itself keeps demonstrations in: Arrow IPC, one row per episode, uncompressed.
 
 An episode's observations, actions and rewards are lists, which Arrow stores as one flat array with
-offsets: just what `Demonstrations` is made of. Opening a file therefore maps it into memory and
-reads only the offsets, however long it is. Any Arrow reader opens it as a table of episodes.
+offsets: just what `Demonstrations` is made of. Opening a file therefore maps it into memory. Any
+Arrow reader opens it as a table of episodes. Its metadata carries a digest of all that is in it.
 """
 
 import json
@@ -17,6 +17,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_from_json, declared_to_json
 from quorum_rl.logs.demonstrations import Columns, Demonstrations, Episodes
+from quorum_rl.logs.digest import DIGEST_KEY, check_columns, check_said, digests_of
 
 NAMES_KEY = b"quorum_rl.expert_names"
 COLUMNS = ("expert", "terminated", "truncated", "observations", "actions", "rewards")
@@ -43,39 +44,53 @@ def save_demonstrations(demonstrations: Demonstrations, path: str | Path) -> Non
         "actions": _lists(offsets, pa.array(whole.columns.actions)),
         "rewards": _lists(offsets, pa.array(whole.columns.rewards)),
     }
-    batch = pa.record_batch(columns).replace_schema_metadata(
-        {
-            METADATA_KEY: declared_to_json(whole.declared),
-            NAMES_KEY: json.dumps(whole.expert_names).encode(),
-        }
-    )
+    said = {
+        METADATA_KEY: declared_to_json(whole.declared),
+        NAMES_KEY: json.dumps(whole.expert_names).encode(),
+    }
+    batch = pa.record_batch(columns)
+    batch = batch.replace_schema_metadata(said | {DIGEST_KEY: digests_of(said, whole)})
     with replacing(Path(path)) as temporary, pa.ipc.new_file(str(temporary), batch.schema) as file:
         file.write_batch(batch)
 
 
-def open_demonstrations(path: str | Path) -> Demonstrations:
-    """Map a file of demonstrations into memory, without reading what the experts saw and did.
+def open_demonstrations(path: str | Path, *, values: bool = True) -> Demonstrations:
+    """Map a file of demonstrations into memory.
+
+    What it says and where its episodes lie is compared with the digest that it carries. So are its
+    `values` unless told otherwise, in one pass over the file that keeps nothing in memory.
 
     Raises:
-        QuorumError: if the file is not there, is damaged or is not one that Quorum wrote.
+        QuorumError: if the file is not there, is damaged, was changed or is not one that Quorum
+            wrote.
     """
     require_file(path, "demonstrations")
     try:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
-            metadata = (reader.schema.metadata or {}).get(METADATA_KEY)
-            names = (reader.schema.metadata or {}).get(NAMES_KEY, b"[]")
-            if metadata is None or reader.num_record_batches != 1:
+            metadata = dict(reader.schema.metadata or {})
+            unknown = metadata.keys() - {METADATA_KEY, NAMES_KEY, DIGEST_KEY}
+            if METADATA_KEY not in metadata or unknown or reader.num_record_batches != 1:
                 raise _not_ours(path, "it has other contents")
+            digests = metadata.pop(DIGEST_KEY, None)
+            check_said(metadata, digests, path)
             batch = reader.get_batch(0)
         batch.validate()
-        found = _demonstrations(batch, declared_from_json(metadata))
-        named = tuple(map(str, json.loads(names)))
+        found = _demonstrations(batch, declared_from_json(metadata[METADATA_KEY]))
+        check_columns(found, digests, values=values)
+        named = tuple(map(str, json.loads(metadata.get(NAMES_KEY, b"[]"))))
         return replace(found, source=Path(path).resolve(), expert_names=named)
     except QuorumError as error:
         raise QuorumError(f"demonstrations {str(path)!r}: {error}") from error
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _not_ours(path, str(error)) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError,
+            OverflowError, RecursionError) as error:  # fmt: skip
+        raise _not_ours(path, " ".join(str(error).split())) from error
+
+
+def carries_digest(path: str | Path) -> bool:
+    """Whether a file of demonstrations, which can be opened, carries a digest."""
+    with pa.memory_map(str(path)) as source:
+        return DIGEST_KEY in (pa.ipc.open_file(source).schema.metadata or {})
 
 
 def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:

@@ -18,6 +18,8 @@ from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_to_json, settled
 from quorum_rl.logs.demonstrations import Demonstrations, first_true
+from quorum_rl.logs.digest import DIGEST_KEY, check_said, digests_of
+from quorum_rl.logs.parquet import read_parquet
 from quorum_rl.logs.rows import Rows, from_rows
 
 BATCH = 1 << 19  # transitions written together
@@ -76,8 +78,21 @@ def read_table(
     """
     file = Path(path)
     require_file(file, "table")
+    try:
+        return _read(file, declared, columns)
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+        if isinstance(error, QuorumError):
+            raise
+        why = " ".join(str(error).split())
+        raise QuorumError(f"{str(file)!r} cannot be read ({why}): correct the file.") from error
+
+
+def _read(file: Path, declared: Declared | None, columns: TableColumns) -> Demonstrations:
     table = _read_parquet(file) if _is_parquet(file) else _read_csv(file, columns)
-    embedded = (table.schema.metadata or {}).get(METADATA_KEY)
+    metadata = table.schema.metadata or {}
+    embedded = metadata.get(METADATA_KEY)
+    if embedded is not None:
+        check_said({METADATA_KEY: embedded}, metadata.get(DIGEST_KEY), file)
     known = settled(declared, embedded, repr(str(file)))
     if table.num_rows == 0:
         raise QuorumError(f"{str(file)!r}: there is no row; give at least one episode.")
@@ -95,7 +110,8 @@ def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
     file = Path(path)
     parquet = _is_parquet(file)
     size = demonstrations.declared.observation_size
-    metadata = {METADATA_KEY: declared_to_json(demonstrations.declared)}
+    said = {METADATA_KEY: declared_to_json(demonstrations.declared)}
+    metadata = said | {DIGEST_KEY: digests_of(said)}
     schema = pa.schema(
         [("expert", pa.int64()), ("episode", pa.int64()), ("step", pa.int64())]
         + [(f"observation_{i}", pa.float32()) for i in range(size)]
@@ -283,9 +299,9 @@ def _place(file: Path) -> Any:
 
 def _read_parquet(file: Path) -> Any:
     try:
-        return pa.parquet.read_table(str(file))
+        return read_parquet(file)
     except (pa.ArrowException, OSError) as error:
-        why = str(error).partition(". ")[0]
+        why = " ".join(str(error).partition(". ")[0].split())
         raise QuorumError(
             f"{str(file)!r} is not a whole Parquet file ({why}): get it anew."
         ) from error

@@ -21,9 +21,10 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, write_json
 from quorum_rl.json_files import read_config
 from quorum_rl.logs import Episodes
-from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
+from quorum_rl.tensors import map_tensors, numbered_leaves, refusing_damage, write_tensors
 from quorum_rl.training import TrainState
 
+ANEW: Final = "delete the folder and start anew"
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
 BEFORE_TRAINING: Final = ("config.json", "config.toml", "ledger.jsonl", "released.parquet")
@@ -107,7 +108,10 @@ class RunFolder:
         drawn["salt"] = [salt.bits(32) for _ in range(8)]
         if not self._keys.exists():
             return drawn
-        keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
+        with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
+            keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
+            if not all(_are_words(keys[name], len(words)) for name, words in drawn.items()):
+                raise ValueError("it holds no keys")
         if entropy.reproducible and keys != drawn:
             raise QuorumError(
                 f"{str(self.path)!r} was begun with another seed: go on with that, or choose "
@@ -129,14 +133,17 @@ class RunFolder:
         if not path.exists():
             with replacing(path) as temporary:
                 temporary.write_text(f"fit-{secrets.token_hex(8)}")
-        return path.read_text()
+        return path.read_text(errors="replace")
 
     def save_remaining(self, episodes: Episodes) -> None:
         with replacing(self.remaining) as temporary:
             np.savez(temporary, **episodes._asdict())
 
     def read_remaining(self) -> Episodes:
-        with np.load(self.remaining) as columns:
+        with (
+            refusing_damage(f"{str(self.remaining)!r} is damaged", fix=ANEW),
+            np.load(self.remaining) as columns,
+        ):
             return Episodes(**{name: columns[name] for name in Episodes._fields})
 
     def save(self, state: TrainState) -> None:
@@ -203,6 +210,11 @@ class RunFolder:
         except QuorumError:  # such as another process that is starting this very run
             return True
         return record.torn or any(charge.run == self.name() for charge in record.charges)
+
+
+def _are_words(kept: Any, count: int) -> bool:
+    """Whether these are so many words of a key."""
+    return len(kept) == count and all(type(word) is int and 0 <= word < 2**32 for word in kept)
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:

@@ -4,7 +4,6 @@ The description carries a checksum of itself and of the
 weights, because a flipped bit in a weight would else be another policy.
 """
 
-import hashlib
 import json
 import reprlib
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network
-from quorum_rl.tensors import map_tensors, refusing_damage, write_tensors
+from quorum_rl.tensors import checksum, map_tensors, refusing_damage, write_tensors
 
 FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"
@@ -115,12 +114,3 @@ def _networks(said: dict[str, Any], tensors: Tensors) -> dict[str, Network]:
     if expected != len(tensors):
         raise ValueError(f"it holds {len(tensors)} tensors where {expected} are announced")
     return networks
-
-
-def checksum(said: dict[str, Any], tensors: Tensors) -> str:
-    """A digest of all that decides, apart from the digest itself."""
-    facts = {name: fact for name, fact in said.items() if name != "sha256"}
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(np.asarray(tensors[name], "<f4").tobytes())
-    return digest.hexdigest()

@@ -5,6 +5,7 @@ cost follows from these numbers alone; all of them are declared, none is measure
 """
 
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from quorum_rl.errors import QuorumError
@@ -16,6 +17,9 @@ LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
 MOST_STEPS: Final = 10_000_000
 MOST_DRAWS: Final = 1_000_000
 MOST_TRIALS: Final = 10_000
+MOST_COUNT: Final = 2**53  # floats tell whole numbers apart up to it
+LEAST_RATE: Final = 1e-12
+LARGEST: Final = 1e300
 LEAST_NOISE, MOST_NOISE = 0.02, 1e6
 _NOISE_RANGE: Final = f"a number from {LEAST_NOISE:g} to {MOST_NOISE:g}"
 
@@ -59,9 +63,7 @@ class ReleaseEvent:
 
     def __post_init__(self) -> None:
         _check(self, "mode", self.mode in get_args(Mode), "tight or paper")
-        whole = ("experts", "actions", "horizon", "prefix_cap", "iterations")
-        for name in (*whole, "pool_size", "lattice_bits"):
-            _check(self, name, isinstance(getattr(self, name), int), "a whole number")
+        _check_numbers(self)
         for name in ("experts", "actions"):
             _check(self, name, getattr(self, name) >= 2, "at least 2")
         for name in ("horizon", "prefix_cap", "iterations", "lattice_bits"):
@@ -73,7 +75,7 @@ class ReleaseEvent:
         _check(self, "p_min", 0 <= self.p_min * self.actions <= 1, "between 0 and 1/actions")
         _check(self, "stop_probability", 0 <= self.stop_probability < 1, "from 0 to below 1")
         for name in ("threshold_epsilon", "query_epsilon"):
-            _check(self, name, 0 < getattr(self, name) < float("inf"), "a positive number")
+            _check(self, name, getattr(self, name) > 0, "a positive number")
         _check(self, "theta", self.theta > 1, "above 1")
         _check(self, "threshold", self.theta < self.threshold < float("inf"), "above theta")
         if self.p_min == 0 and (self.stop_probability == 0 or self.mode == "paper"):
@@ -114,10 +116,11 @@ class TrainingEvent:
     steps: int
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         _check(self, "sampling_rate", 0 < self.sampling_rate <= 1, "above 0 and at most 1")
+        _check(self, "sampling_rate", self.sampling_rate >= LEAST_RATE, f"at least {LEAST_RATE:g}")
         multiplier = self.noise_multiplier
         _check(self, "noise_multiplier", LEAST_NOISE <= multiplier <= MOST_NOISE, _NOISE_RANGE)
-        _check(self, "steps", isinstance(self.steps, int), "a whole number")
         _check(self, "steps", 1 <= self.steps <= MOST_STEPS, f"from 1 to {MOST_STEPS:,}")
 
 
@@ -137,8 +140,8 @@ class SelectionEvent:
     mean_trials: int
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         _ = self.training  # whose bounds are these
-        _check(self, "mean_trials", isinstance(self.mean_trials, int), "a whole number")
         most = f"from 1 to {MOST_TRIALS:,}"
         _check(self, "mean_trials", 1 <= self.mean_trials <= MOST_TRIALS, most)
 
@@ -182,8 +185,8 @@ def event_from_json(facts: dict[str, Any]) -> Event:
     Raises:
         QuorumError: if it is not an event that this version knows.
     """
-    made = dict(facts)
-    kind = _KINDS.get(made.pop("event", ""))
+    made = dict(facts) if isinstance(facts, dict) else {}
+    kind = _KINDS.get(str(made.pop("event", "")))
     if kind is None or set(made) != {field.name for field in fields(kind)}:
         raise QuorumError("an event in this ledger is not one that this version knows: update it.")
     try:
@@ -192,7 +195,19 @@ def event_from_json(facts: dict[str, Any]) -> Event:
         raise QuorumError(f"an event in this ledger is damaged ({error}).") from error
 
 
+def _check_numbers(event: Event) -> None:
+    """Every constant must be a number of its kind, and none so large that no float holds it."""
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if field.type is int:
+            _check(event, field.name, type(value) is int, "a whole number")
+            _check(event, field.name, value <= MOST_COUNT, f"at most {MOST_COUNT:,}")
+        elif field.type is float:
+            real = isinstance(value, Real) and not isinstance(value, bool)
+            _check(event, field.name, real and abs(value) <= LARGEST, "a number")
+
+
 def _check(event: Event, name: str, holds: bool, fix: str) -> None:
     if not holds:
-        value = getattr(event, name)
-        raise QuorumError(f"{name.replace('_', ' ')} is {value}: give {fix}.")
+        shown = " ".join(str(getattr(event, name)).split())[:60]
+        raise QuorumError(f"{name.replace('_', ' ')} is {shown}: give {fix}.")

@@ -14,6 +14,7 @@ from quorum_rl.errors import (
     at_least,
     require,
 )
+from quorum_rl.json_files import number
 from quorum_rl.privacy.constants import (
     DECLARED,
     START,
@@ -98,9 +99,12 @@ def plan_from_json(facts: Mapping[str, Any]) -> ReleasePlan:
     """
     try:
         event = ReleaseEvent(**{field.name: facts[field.name] for field in fields(ReleaseEvent)})
-        plan = ReleasePlan(event, facts["epsilon"], facts["delta"], facts["agreement"])
+        declared = (number(facts, name) for name in ("epsilon", "delta", "agreement"))
+        plan = ReleasePlan(event, *declared)
         pair_of(event)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        if isinstance(error, QuorumError):
+            raise
         raise QuorumError(f"this is not a plan ({error}): make one with 'quorum plan'.") from error
     return plan
 

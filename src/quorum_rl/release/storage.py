@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
+from quorum_rl.json_files import object_of
+from quorum_rl.logs import read_parquet
 from quorum_rl.types import Released, Transition
 
 METADATA_KEY: Final = b"quorum_rl.released"
@@ -70,8 +72,8 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
     """
     require_file(path, "released prefixes")
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-        about = json.loads((table.schema.metadata or {})[METADATA_KEY])
+        table = read_parquet(Path(path), verify=True)
+        about = object_of((table.schema.metadata or {})[METADATA_KEY])
         if about["version"] != VERSION:
             raise ValueError(f"it has version {about['version']}, this program reads {VERSION}")
         if not table.schema.equals(_schema(about["observation_size"])):
@@ -85,7 +87,8 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
             horizon=about["horizon"],
         )
         return released, dict(about["facts"])
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, RecursionError,
+            ArithmeticError) as error:  # fmt: skip
         reason = " ".join(str(error).split())  # some have several lines
         raise QuorumError(
             f"released prefixes {str(path)!r} cannot be read ({reason}): give a file that "

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from quorum_rl import __version__
 from quorum_rl.budget import (
+    BUNDLE,
     LEDGER,
     SCHEMA_FILE,
     SUFFIX,
@@ -75,7 +76,7 @@ def check_bundle(
         consistency = check_consistent(claim, book, ledger or folder / LEDGER)
     check_guarantees(claim, consistency)
     check_bound(Policy.load(folder / POLICY), contents[CERTIFICATE])
-    whole = check_signed(folder / MANIFEST, listing, public_key, "the whole bundle")
+    whole = check_signed(folder / MANIFEST, listing, public_key, BUNDLE)
     certified = check_signed(
         folder / CERTIFICATE, contents[CERTIFICATE], public_key, "the certificate"
     )

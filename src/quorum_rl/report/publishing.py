@@ -1,15 +1,16 @@
 """Publishing a run: a bundle of what may be shown, and nothing else of the run.
 
 No file is copied that could carry more than it should. The policy and the released prefixes are
-read and written again, so that only what Quorum knows of them gets through. The certificate must
-follow its schema, and the ledger ends where the certificate does. Everything else stays.
+read and written again, so that only what Quorum knows of them gets through; the report is made anew
+of facts. The certificate must follow its schema, and the ledger ends where the certificate does.
+Everything else stays.
 """
 
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -46,6 +47,8 @@ from quorum_rl.report.bundle import (
     readme,
     write_bundle,
 )
+from quorum_rl.report.facts import Missing
+from quorum_rl.report.page import check_packages, render
 
 GONE_ON: Final = (
     "the ledger has gone on since this certificate, which does not cover what came later; the "
@@ -55,6 +58,7 @@ WITH_TIMES: Final = (
     "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
     "charged: who knows when two stages of one run began knows how long the first took."
 )
+REPORTED: Final = ("evaluation.json", "comparison.json", "metrics.jsonl", RELEASED, "config.toml")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
@@ -108,7 +112,7 @@ def publish(
     contents = {CERTIFICATE: certificate, SCHEMA_FILE: schema_text().encode()}
     contents |= _policy_files(run, certificate, remarks)
     contents |= _signature_of(run, certificate)
-    contents |= _report(run, claim, remarks, research=research)
+    contents |= _report(run, ledger, remarks, research=research)
     if not without_ledger:
         _check_may_be_shown(consistency.record)
         contents[LEDGER] = consistency.covered
@@ -275,25 +279,27 @@ def _signature_of(run: Path, certificate: bytes) -> dict[str, bytes]:
     return {name: signature}
 
 
-def covered_report(claim: Certificate) -> bytes:
-    """What a report says to tell that this certificate, and no other, covers all it shows."""
-    return f'<meta name="quorum:covered" content="{claim.ledger_head}">'.encode()
-
-
 def _report(
-    run: Path, claim: Certificate, remarks: list[str], *, research: bool
+    run: Path, ledger: Path | None, remarks: list[str], *, research: bool
 ) -> dict[str, bytes]:
-    """The report, if it shows nothing but what is covered."""
-    if not os.path.lexists(run / REPORT):
+    """The report, made anew of the run's facts: a page that lies in its folder may be anybody's."""
+    for name in REPORTED:
+        if os.path.lexists(run / name):
+            plain_file(run, name, "no report")
+    try:
+        check_packages()
+        from quorum_rl.report.gathering import gather  # late: this brings JAX
+
+        shown = replace(gather(run, None, ledger), made_at="for publication")
+    except QuorumError as error:
+        remarks.append(f"without {REPORT}, for it cannot be made: {error}")
         return {}
-    content = plain_file(run, REPORT, "no report")
-    if covered_report(claim) not in content and not research:
-        remarks.append(
-            f"without {REPORT}, which shows more than this certificate covers: make it anew "
-            "without diagnostics and comparisons."
-        )
-        return {}
-    return {REPORT: content}
+    if not research:
+        shown = replace(shown, comparison=Missing("Comparisons are not published."))
+        if not shown.covered:
+            remarks.append(f"without {REPORT}, for the certificate does not cover what it shows.")
+            return {}
+    return {REPORT: render(shown).encode()}
 
 
 def _check_no_paths(contents: Mapping[str, bytes], run: Path, ledger: Path | None) -> None:

@@ -16,7 +16,9 @@ from quorum_rl.budget import Certificate
 from quorum_rl.envs import save_figure
 from quorum_rl.evaluation import summarise
 from quorum_rl.files import replacing, write_json
+from quorum_rl.json_files import reading
 from quorum_rl.learners import learner_to_json
+from quorum_rl.logs import read_parquet
 from quorum_rl.pipeline import FitPlan
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json
@@ -57,17 +59,26 @@ def save_found(found: Found, folder: Path) -> None:
 
 
 def read_judged(program: Program, folder: Path) -> list[TrialResult]:
-    """How the trials of a program did, as `save_found` kept it."""
-    return [
-        TrialResult(
-            row["number"],
-            tuple(row["scores"]),
-            tuple(row["returns"]),
-            tuple(row["released"]),
-            row["reason"],
-        )
-        for row in pq.read_table(_judged_file(folder, program.number)).to_pylist()
-    ]
+    """How the trials of a program did, as `save_found` kept it.
+
+    Raises:
+        QuorumError: if the file is damaged or another.
+    """
+    path = _judged_file(folder, program.number)
+    with reading(path, "quorum sweep"):
+        table = read_parquet(path)
+        if not table.schema.equals(SHAPE):
+            raise ValueError("its columns are not those of judged trials")
+        return [
+            TrialResult(
+                row["number"],
+                tuple(row["scores"]),
+                tuple(row["returns"]),
+                tuple(row["released"]),
+                row["reason"],
+            )
+            for row in table.to_pylist()
+        ]
 
 
 def _judged_file(folder: Path, number: int) -> Path:
