@@ -133,7 +133,8 @@ class Fit(ExpertFlags, _Training):
         """Say what the fit would do and cost, and fail as it would."""
         plan, log = self._planned()
         refused = self._refusal(plan, log)
-        removal = log.said_of_removal(log.declared.minimum_experts) if plan.events else None
+        least = log.declared.minimum_experts if plan.events else None
+        removal = log.said_of_removal(least, plan.trajectories_needed)
         remarks = [] if removal is None else [removal]
         facts = {
             **given(plan, "epsilon delta"),

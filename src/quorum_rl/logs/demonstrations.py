@@ -254,12 +254,14 @@ class Demonstrations:
             "(minimum_trajectories); nothing was charged."
         )
 
-    def said_of_removal(self, least: int | None) -> str | None:
-        """What to tell the owner of the log where `least` experts are declared and no more are.
+    def said_of_removal(self, least: int | None, trajectories: int = 1) -> str | None:
+        """What to tell the owner of the log where no more than the declared `least` experts take
+        part: those with so many trajectories.
 
         SENSITIVE: the number of experts is private, so this stands in no file.
         """
-        if least is None or self.expert_count > least:
+        usable = int((np.diff(self.expert_episode_offsets) >= trajectories).sum())
+        if least is None or usable > least:
             return None
         return (
             f"the log has no more than the {least} experts that are declared, so the guarantee "

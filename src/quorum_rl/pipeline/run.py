@@ -211,7 +211,8 @@ def _run(
     Events that are `paid` were charged by another run.
     """
     options.report(plan.describe())
-    removal = demonstrations.said_of_removal(demonstrations.declared.minimum_experts)
+    least = demonstrations.declared.minimum_experts
+    removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
     if removal is not None and plan.events:
         options.report(removal)
     _check_useful(plan)
