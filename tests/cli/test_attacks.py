@@ -22,6 +22,13 @@ IMPORT = ("--actions", "2", "--observations", "1", "--horizon", "5", "--out", "n
 
 
 @pytest.fixture
+def refused(quorum: Any) -> Refused:
+    """Runs a command line that must be refused, and gives the sentence that says why."""
+    said: Refused = quorum.refused
+    return said
+
+
+@pytest.fixture
 def frugal() -> Any:
     """Whoever takes two GiB more than now gets a MemoryError."""
     before = resource.getrlimit(resource.RLIMIT_AS)
