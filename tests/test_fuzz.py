@@ -234,7 +234,8 @@ def policy(folder: Path) -> Kind:
 
 def private_keys(folder: Path) -> Kind:
     entropy = SeededEntropy(1)
-    RunFolder(folder / "run").keys(entropy)
+    run = RunFolder(folder / "run")
+    run.keep_keys(run.keys(entropy))
 
     def facts(path: Path) -> Any:
         return RunFolder(path.parent.parent).keys(entropy)

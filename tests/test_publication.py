@@ -1,6 +1,7 @@
 """A bundle: what may leave the building, and nothing else of a run."""
 
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -403,7 +404,8 @@ def test_the_report_is_made_anew_and_not_taken_from_the_folder(
     assert "steal" not in page
     assert "ε = 0.00123" not in page
     assert "Comparisons are not published." in page
-    assert certificate_in((fitted_run / "ledger.jsonl").read_bytes(), None).statement in page
+    made = certificate_in((fitted_run / "ledger.jsonl").read_bytes(), None)
+    assert made.statement in html.unescape(page)
     assert page == (tmp_path / "two" / "report.html").read_text()
 
 
