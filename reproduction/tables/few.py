@@ -18,7 +18,7 @@ SMALLER: Final = COUNTS[:-1]  # where 3000 were not run
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 OURS, THEIRS, BOUND = "local", "DP-SGD", "non-private"
 VALUES: Final = "local, CQL near imitation"
-RELEASED: Final = "CartPole-release"
+RELEASED: Final = ("CartPole", "Acrobot")  # where a release was tried
 # What was to be reached: a return, and on HIV a share of imitation without privacy.
 GOALS: Final[Mapping[str, Mapping[tuple[int, float], float]]] = {
     "CartPole": {
@@ -184,14 +184,15 @@ def _gained(world: str, each: Any) -> str:
 
 
 def released() -> str:
-    """A release beside local updates less local updates alone, seed by seed, on CartPole."""
-    ours = returns(RELEASED, OURS)
+    """A release beside local updates less local updates alone, seed by seed."""
     rows = []
-    for way in ("release mixed in", "release first"):
-        theirs = returns(RELEASED, way)
-        gained = (_gained("", theirs[at] - ours[at]) if at in theirs else "–" for at in ours)
-        rows.append([way, *gained])
-    return table(["experts, ε", *(f"{count}, {epsilon:g}" for count, epsilon in ours)], rows)
+    for world in RELEASED:
+        ours = returns(f"{world}-release", OURS)
+        ways = [returns(f"{world}-release", way) for way in ("release mixed in", "release first")]
+        for at in ours:
+            cells = (_gained("", way[at] - ours[at]) if at in way else "–" for way in ways)
+            rows.append([world, f"{at[0]}, {at[1]:g}", *cells])
+    return table(["", "experts, ε", "release mixed in", "release first"], rows)
 
 
 def in_short() -> str:
