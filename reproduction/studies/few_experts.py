@@ -80,6 +80,13 @@ BESIDE: Final = (
         counts=(100, 300, 1000),
     ),
     Way("DP-SGD", FitSettings(method="dp-sgd"), "cql", epsilons=(1.0,)),
+    Way(
+        "the paper's step",
+        FitSettings(method="dp-sgd", transitions_per_expert=1, clip_norm=1.0),
+        "cql",
+        (("hidden_sizes", (256, 256)),),
+        epsilons=(1.0,),
+    ),
 )
 
 
