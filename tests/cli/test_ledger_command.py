@@ -1,5 +1,6 @@
 """`quorum ledger` and `quorum certificate` by themselves: new ledgers, damaged ledgers."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,11 @@ def test_a_torn_last_line_spends_the_whole_budget(ledger: Path, quorum: Quorum) 
     with ledger.open("ab") as file:
         file.write(b'{"entry":{"entry":"charge","ev')
     assert "was cut off" in quorum.refused("ledger", "show", ledger, status=1)
+    with pytest.raises(SystemExit):
+        quorum("ledger", "show", ledger, "--json")
+    facts = json.loads(quorum.capsys.readouterr().out)
+    assert facts["torn"] is True
+    assert facts["spent_epsilon"] == facts["epsilon"] == 30
     assert "all of the budget counts as spent" in quorum("certificate", "show", ledger)
 
 

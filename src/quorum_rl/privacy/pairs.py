@@ -16,11 +16,10 @@ from scipy.special import gammaln
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.laplace import ROUNDING, lattice_tail
-from quorum_rl.privacy.losses import Floats, Losses
+from quorum_rl.privacy.losses import LARGEST, Floats, Losses
 
 LOGARITHM_ERROR: float = 1e-14  # per iteration: of logarithms of factorials, added to δ
 STEPS_LOST: float = 3.0  # lattice steps that rounding down may cost a product at each factor
-MOST_EPSILON: float = 700.0  # of adding an expert: e to the power of more is no float
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ def composed_losses(pair: Pair, iterations: int) -> tuple[Losses, Losses]:
     remove, add, delta = pair.epsilon_remove, pair.epsilon_add, pair.delta
     if not delta < 1:
         raise QuorumError("the release's delta reaches 1: plan it again.")
-    if not (add < MOST_EPSILON and remove < math.inf):
-        raise QuorumError(f"an iteration costs an epsilon above {MOST_EPSILON:g}: plan it again.")
+    if not (add < LARGEST and remove < math.inf):
+        raise QuorumError(f"an iteration costs an epsilon above {LARGEST:g}: plan it again.")
     spread = math.expm1(add) - math.expm1(-remove)
     high = max(math.expm1(add) - delta * math.exp(add), 0.0) / spread
     # This is 1 − delta − high, whose digits cancel where an iteration costs much.
