@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from rich.table import Table
 
 from quorum_rl.cli.main import main as quorum
-from quorum_rl.cli.output import check_makeable, check_seed, console, make_folder, timed_bar
+from quorum_rl.cli.output import check_seed, console, timed_bar
 from quorum_rl.cli.parser import Positional
 from quorum_rl.distributed import prepare
 from quorum_rl.envs import AnyWorld, get_world
@@ -30,6 +30,7 @@ from reproduction.columns import (
     main_columns,
     published_column,
 )
+from reproduction.folders import check_makeable, make_folder
 from reproduction.population import FLOOR, TRAJECTORIES, acted, check_origin, described, some_of
 from reproduction.published_settings import BEST_SETTINGS
 from reproduction.results import check_place, save

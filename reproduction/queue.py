@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from quorum_rl.cli.output import check_makeable
 from quorum_rl.errors import QuorumError, at_least, require
+from reproduction.folders import check_makeable
 
 WORLDS: Final = ("LunarLander", "CartPole", "Acrobot", "HIV")  # the longest trainings first
 LEARNERS: Final = ("cql", "bcq")
