@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from quorum_rl.learners import Learner, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.nets import Layer
 from quorum_rl.pipeline import (
+    Cost,
     FitPlan,
     FitSettings,
     Keys,
@@ -52,6 +54,7 @@ EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 DECLARED: Final = 0.95  # of the experts that there are
 KEYS: Final = ("noise", "public")
 PRIVATE_SHARE: Final = 0.03  # of all steps, where a release is beside: 60 of 2000
+VALUES_TRIED: Final = (100, 300, 1000)  # experts from whom values are learned too
 WIDE: Final = 256  # of the network that all policies are judged as
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
 BEGUN: Final = time.perf_counter()
@@ -77,7 +80,7 @@ BESIDE: Final = (
         "cql",
         (("alpha", 20.0),),
         epsilons=(0.5, 1.0),
-        counts=(100, 300, 1000),
+        counts=VALUES_TRIED,
     ),
     Way("DP-SGD", FitSettings(method="dp-sgd"), "cql", epsilons=(1.0,)),
     Way(
@@ -271,6 +274,22 @@ def released_beside(
     ]
 
 
+def values_after_imitation(log: Demonstrations, world: AnyWorld, cost: Cost, seeds: int) -> Trained:
+    """Imitation in the first half of the private steps, and from where that ends CQL."""
+    study = Study(None, log, world, DELTA, range(seeds))
+    learner = chosen_learner(log.declared, FitSettings(), cost)
+    values = learner_for(
+        log.declared, "cql", hidden_sizes=learner.hidden_sizes, target_rate=0.25, alpha=5.0
+    )
+    way = Way("CQL after imitation", FitSettings(local_rate=0.1))
+    plans = [
+        study.planned(learner, FitSettings(), cost[0]),
+        study.planned(values, way.settings, cost[0]),
+    ]
+    halves = [replace(plan, private_steps=plan.private_steps // 2) for plan in plans]
+    return Trained(way, log.expert_count, plans[1], _in_turn(study, halves), 0.0)
+
+
 def _after_release(study: Study, plan: FitPlan) -> Any:
     """Steps on released prefixes, and from where they end the private steps."""
     assert plan.release is not None  # or there is nothing to begin with
@@ -355,6 +374,9 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
             if not late(given, f"a release of {part.expert_count} at ε = {epsilon}"):
                 found = released_beside(experts, part, world, epsilon, given.seeds)
                 keep(found, beside, "-release")
+    for count, epsilon in product(VALUES_TRIED, (0.5, 1.0)):
+        if count in parts and not late(given, f"values after imitation, {count}, ε = {epsilon}"):
+            keep([values_after_imitation(parts[count], world, (epsilon, DELTA), given.seeds)])
     return facts
 
 
