@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorum_rl.audit import AuditSizes, draw_curves, draw_findings, suite
+from quorum_rl.audit import AuditSizes, draw_findings, suite
 from quorum_rl.audit.bounds import LowerBound, lower_bound
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
 from quorum_rl.audit.from_run_folder import learner_written
@@ -134,10 +134,7 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
         (("--run", "nowhere"), "holds no run"),
         (("--seed", "-1"), "the seed is -1"),
         (("--picture", "a.txt"), "no picture"),
-        (("--experts", "some.safetensors"), "--demonstrations"),
-        (("--experts", "a", "--demonstrations", "b"), "--diagnostics-not-private"),
         (("--planted", "all", "--run", "a"), "--run and --planted are different audits"),
-        (("--experts", "a", "--run", "b"), "--run and --experts are different audits"),
         (("--planted", "all", "--only", "release"), "--only has no effect beside --planted"),
         (("--planted", "all", "--picture", "a.png"), "--picture has no effect beside --planted"),
         (("--run", "a", "--only", "release"), "--only has no effect beside --run"),
@@ -146,7 +143,6 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
         (("--only", "one-run", "--runs", "50"), "--only one-run"),
         (("--repeats", "2"), "--repeats has no effect without --planted"),
         (("--trainees", "2"), "--trainees has no effect without --run"),
-        (("--private-steps", "2"), "--private-steps has no effect without --experts"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -208,14 +204,6 @@ def test_lower_bounds_are_drawn_beside_claims() -> None:
     assert [np.ravel(line.get_xdata())[0] for line in axes.lines] == [2.0, 2.0, 2.0]
     colours = {bar.get_facecolor() for bar in axes.patches}
     assert len(colours) == 3  # a refuted claim has its own, and one that cannot be
-
-
-def test_the_legend_of_curves_covers_none() -> None:
-    steep = {"false_positives": [1e-3, 1.0], "true_positives": [1e-3, 1.0]}
-    figure = draw_curves([{"method": "private", "attack": "loss", "curve": steep}])
-    figure.draw_without_rendering()
-    (legend,), (axes,) = figure.legends, figure.axes
-    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
 def test_one_number_of_runs_is_that_of_every_part() -> None:

@@ -1,15 +1,13 @@
 """`quorum audit`: what an adversary can show that was lost, beside what was claimed."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
-from quorum_rl import audit, logs, pipeline
-from quorum_rl.cli.expert_files import experts_from
-from quorum_rl.cli.flags import given
+from quorum_rl import audit, pipeline
 from quorum_rl.cli.output import (
     check_new_file,
     check_picture,
@@ -22,13 +20,10 @@ from quorum_rl.cli.output import (
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 AuditPart = Literal["release", "training", "one-run", "pipeline"]
 OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
 REFUTED: Final = 1  # exit status
-MODES: Final = {"run_": "--run", "planted": "--planted", "experts": "--experts"}
+MODES: Final = {"run_": "--run", "planted": "--planted"}
 GO_WITH: Final[dict[str, tuple[str | None, ...]]] = {  # None is an audit without any of MODES
     "only": (None,),
     "runs": (None, "run_", "planted"),
@@ -36,11 +31,8 @@ GO_WITH: Final[dict[str, tuple[str | None, ...]]] = {  # None is an audit withou
     "workers": (None, "run_", "planted"),
     "trainees": ("run_",),
     "repeats": ("planted",),
-    "picture": (None, "run_", "experts"),
-} | dict.fromkeys(
-    ("demonstrations", "games", "epsilon", "delta", "private_steps", "diagnostics_not_private"),
-    ("experts",),
-)
+    "picture": (None, "run_"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,27 +67,12 @@ class Audit:
     repeats: int = 1
     """Self-test: again with so many seeds, from --seed on; and as often without the bugs, where
     nothing may be found."""
-    experts: Path | None = None
-    """Membership game: the experts; with --demonstrations, and not private."""
-    demonstrations: Path | None = None
-    """Membership game: what they did. Who took part is told from the policy of a training on half
-    of them, with privacy and without."""
-    games: int = 12
-    """Membership game: how many."""
-    epsilon: float = 5.0
-    """Membership game: the epsilon of the private training."""
-    delta: float = 1e-3
-    """Membership game: its delta."""
-    private_steps: int = 500
-    """Membership game: its private steps."""
-    diagnostics_not_private: bool = False
-    """I know that a membership game looks at the logs without noise."""
     seed: int = 0
     """The same numbers again: audits look at synthetic experts, so nothing is given away."""
     out: Path | None = None
     """Write what was found to this file, as JSON."""
     picture: Path | None = None
-    """Draw it: lower bounds beside claims, or the curves of the membership game."""
+    """Draw it: lower bounds beside claims."""
     json: bool = False
     """Print one JSON object."""
     overwrite: bool = False
@@ -110,13 +87,12 @@ class Audit:
     def run(self) -> None:
         self._check()
         start_jax()
-        if self.experts is not None and self.demonstrations is not None:
-            self._play(self.experts, self.demonstrations)
-        elif self.planted is not None:
+        if self.planted is not None:
             self._self_test(self.planted)
         else:
             found = self._of_everything() if self.run_ is None else self._of_run(self.run_)
-            self._draw(lambda: audit.draw_findings(found))
+            if self.picture is not None:
+                save_picture(audit.draw_findings(found), self.picture)
             self._tell(*_findings_in_words(found))
             if any(finding.refuted for finding in found):
                 sys.exit(REFUTED)
@@ -129,17 +105,11 @@ class Audit:
         if self.picture is not None:
             check_picture(self.picture)
             check_new_file(self.picture, overwrite=self.overwrite)
-        least_of = {"runs": 16, "games": 1, "workers": 1, "repeats": 1, "trainees": 0}
+        least_of = {"runs": 16, "workers": 1, "repeats": 1, "trainees": 0}
         for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None:
                 require(f"--{name}", value, at_least(least))
-        if self.experts is not None and not self.diagnostics_not_private:
-            raise QuorumError(
-                "a membership game trains on the logs without noise, too: add "
-                "--diagnostics-not-private if these are synthetic experts or nobody else will see "
-                "it."
-            )
 
     def _check_flags(self) -> None:
         """Refuse flags that would have no effect beside others."""
@@ -147,8 +117,6 @@ class Audit:
         if len(modes) > 1:
             said = " and ".join(MODES[name] for name in modes)
             raise QuorumError(f"{said} are different audits: give one of them.")
-        if (self.experts is None) != (self.demonstrations is None):
-            raise QuorumError("a membership game needs --experts and --demonstrations: give both.")
         mode = modes[0] if modes else None
         for name, allowed in GO_WITH.items():
             if mode in allowed or getattr(self, name) == getattr(type(self), name):
@@ -173,7 +141,7 @@ class Audit:
             self._tell("left out: one-run, which needs pip install 'quorum-rl[audit]'")
         sizes = self._sizes()
         cases = {name: facts for part in parts for name, facts in audit.described(part).items()}
-        result = self._result("chain", self.only or "audit", sizes=asdict(sizes), cases=cases)
+        result = self._result(self.only or "audit", sizes=asdict(sizes), cases=cases)
         findings: list[audit.Finding] = []
         for part in parts:
             self._tell(f"auditing: {part} ...")
@@ -188,7 +156,7 @@ class Audit:
         most = audit.ceiling(audit.lower_bound, runs, runs, case.plan.delta)
         if most <= case.claimed:  # said before the work, which may take long
             self._tell(f"{runs:,} runs could show at most {most:.3f}: to refute it, give more.")
-        result = self._result("chain", "run", runs=runs, case=case.to_json())
+        result = self._result("run", runs=runs, case=case.to_json())
         with timed_bar(console(stderr=True), "releases, then steps") as progress:
             findings = audit.audit_pipeline(case, runs, self.seed, progress, self.workers)
         self._keep(result, {"findings": [finding.to_json() for finding in findings]})
@@ -205,7 +173,7 @@ class Audit:
         for bug in map(audit.bug_named, names):
             self._tell(f"SELF-TEST, a bug is planted on purpose: {bug.said}")
         sizes, seeds = self._sizes(), range(self.seed, self.seed + self.repeats)
-        result = self._result("chain", "planted", sizes=asdict(sizes), seeds=list(seeds))
+        result = self._result("planted", sizes=asdict(sizes), seeds=list(seeds))
         facts, first = audit.self_test(names, sizes, seeds, self.workers)
         self._keep(result, facts)
         for findings in first.values():
@@ -215,37 +183,9 @@ class Audit:
         if missed:
             sys.exit(REFUTED)
 
-    def _play(self, experts: Path, demonstrations: Path) -> None:
-        log = logs.open_demonstrations(demonstrations)
-        settings = pipeline.FitSettings(method="selective", private_steps=self.private_steps)
-        asked = given(self, "epsilon delta games")
-        result = self._result(
-            log.declared.world or "unknown",
-            "membership",
-            **asked,
-            experts=log.expert_count,
-            transitions=log.transition_count,
-            learner="cql",
-            settings=settings.to_json(),
-        )
-        with timed_bar(console(stderr=True), "games") as progress:
-            attacks = audit.membership_game(
-                experts_from(experts, log),
-                log,
-                pipeline.learner_for(log.declared, "cql"),
-                **asked,
-                settings=settings,
-                seed=self.seed,
-                progress=progress,
-            )
-        facts = [attack.to_json() for attack in attacks]
-        self._keep(result, {"attacks": facts})
-        self._draw(lambda: audit.draw_curves(facts))
-        self._tell(*_attacks_in_words(attacks))
-
-    def _result(self, world: str, stage: str, **configuration: Any) -> "pipeline.Result":
+    def _result(self, stage: str, **configuration: Any) -> "pipeline.Result":
         """What will be found, with all that is needed to find it again; its time begins now."""
-        return pipeline.Result(world, stage, {"seed": self.seed} | configuration, self.commit)
+        return pipeline.Result("chain", stage, {"seed": self.seed} | configuration, self.commit)
 
     def _keep(self, result: "pipeline.Result", found: dict[str, Any]) -> None:
         """Print or write down what was found, for programs."""
@@ -254,10 +194,6 @@ class Audit:
             write_json(self.out, facts)
         if self.json:
             show_facts(facts, as_json=True)
-
-    def _draw(self, figure: "Callable[[], Figure]") -> None:
-        if self.picture is not None:
-            save_picture(figure(), self.picture)
 
     def _tell(self, *sentences: object) -> None:
         if not self.json:
@@ -296,18 +232,3 @@ def _findings_in_words(findings: "Sequence[audit.Finding]") -> Iterator[object]:
         )
     if hopeless:
         yield "Without assumptions a claim of ε takes more than 10·exp(ε) runs."
-
-
-def _attacks_in_words(attacks: "Sequence[audit.Attack]") -> Iterator[object]:
-    """For people: who can be found, at one false alarm in a thousand."""
-    from rich.table import Table
-
-    table = Table("training", "attack", "found at 0.1% false positives", "95% interval", "scores")
-    for attack in attacks:
-        share, low, high = attack.true_positives()
-        scores = f"{len(attack.members):,} members, {len(attack.others):,} others"
-        table.add_row(
-            attack.method, attack.name, f"{share:.2%}", f"{low:.2%} to {high:.2%}", scores
-        )
-    yield table
-    yield "This looked at the logs without noise: NOT private, do not publish it."
