@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from quorum_rl.audit.cases import Case as Case
     from quorum_rl.audit.chain import Chain as Chain
     from quorum_rl.audit.finding import Finding as Finding, ceiling as ceiling
-    from quorum_rl.audit.from_run_folder import case_of_run as case_of_run
     from quorum_rl.audit.pictures import draw_findings as draw_findings
     from quorum_rl.audit.planted_bugs import BUGS as BUGS, bug_named as bug_named
     from quorum_rl.audit.suite import (
@@ -33,7 +32,6 @@ else:
             "cases": "Case",
             "chain": "Chain",
             "finding": "Finding ceiling",
-            "from_run_folder": "case_of_run",
             "pictures": "draw_findings",
             "planted_bugs": "BUGS bug_named",
             "suite": "AuditPart AuditSizes audited described self_test",

@@ -23,7 +23,7 @@ import numpy as np
 from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
-from quorum_rl.pipeline import FitPlan, Progress, Steps, fresh, train_runs
+from quorum_rl.pipeline import FitPlan, Steps, fresh, train_runs
 from quorum_rl.training import ExpertData, Recipe, Run, StepKind, TrainState, result_of
 from quorum_rl.types import Transition
 
@@ -89,12 +89,10 @@ def watched(
     steps: Steps,
     sizes: tuple[int, int],
     private: ExpertData,
-    progress: Progress | None = None,
 ) -> Watched:
     """Train, and score by all iterates; with it the results of training.
 
-    `sizes` are those of an observation and of the set of actions. `progress` hears after every
-    step how many are done, and of how many.
+    `sizes` are those of an observation and of the set of actions.
 
     Raises:
         QuorumError: for an optimiser between whose iterates the adversary cannot see.
@@ -125,8 +123,6 @@ def watched(
             seen = np.stack([ratio, along, along**2, rest, np.ones_like(along)])
             sums += np.where(private_now, seen, 0.0)
         before = now
-        if progress is not None:
-            progress(done, len(schedule))
 
     last = train_runs(plan, runs, steps, standing, private, after_step, steps_at_once=1)
     likelihood, along, squares, rest, taken = sums

@@ -48,7 +48,7 @@ from quorum_rl.audit.trainings import (
     watch,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import Progress, steps_of
+from quorum_rl.pipeline import steps_of
 
 BOTH: Final = (True, False)  # with the canary, and without
 
@@ -130,9 +130,7 @@ class Fits(NamedTuple):
     params: Any
 
 
-def audit_pipeline(
-    case: Case, runs: int, seed: int, progress: Progress | None = None, workers: int = 1
-) -> list[Finding]:
+def audit_pipeline(case: Case, runs: int, seed: int, workers: int = 1) -> list[Finding]:
     """Fit `runs` times with the canary and without; both threat models.
 
     Raises:
@@ -142,8 +140,7 @@ def audit_pipeline(
     if not plan.events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
     seen = [
-        fits(case, run_seeds(seed, present, runs), present, progress=progress, workers=workers)
-        for present in BOTH
+        fits(case, run_seeds(seed, present, runs), present, workers=workers) for present in BOTH
     ]
     here, away = (made.likelihood for made in seen)
     if plan.release is not None:
@@ -165,7 +162,6 @@ def fits(
     present: bool,
     *,
     public_seed: int = PUBLIC_SEED,
-    progress: Progress | None = None,
     workers: int = 1,
 ) -> Fits:
     """One fit for each seed, with a pool of its own, and all trainings together.
@@ -176,12 +172,12 @@ def fits(
     iterations = 0 if plan.release is None else plan.release.event.iterations
     prefixes = np.zeros((len(seeds), iterations), np.int64)
     if plan.release is not None:
-        released = releases(case, seeds, present, workers, progress)
+        released = releases(case, seeds, present, workers)
         for row, prefix in zip(prefixes, released, strict=True):
             row[: len(prefix)] = case.chain.outcomes(prefix)
         if plan.private is None:  # what training makes of public data adds nothing
             return Fits(prefixes, np.zeros(len(seeds)), None)
     keys = same_public(noise_keys(seeds), public_seed)
     steps = steps_of(plan, len(seeds), public_order(public_seed), released)
-    seen = watch(case, keys, steps, present, progress)
+    seen = watch(case, keys, steps, present)
     return Fits(prefixes, seen.likelihood, seen.params)

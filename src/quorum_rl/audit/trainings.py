@@ -15,7 +15,7 @@ from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
 from quorum_rl.audit.finding import ACTIONS, APART, ITERATES, REST, SPREAD
 from quorum_rl.budget import SeededEntropy, jax_key_data
-from quorum_rl.pipeline import Keys, Progress, Steps, fresh, runs_of, steps_of, train_runs
+from quorum_rl.pipeline import Keys, Steps, fresh, runs_of, steps_of, train_runs
 from quorum_rl.training import ExpertData, expert_data
 from quorum_rl.types import Released, Transition
 
@@ -38,9 +38,7 @@ def trained(case: Case, runs: int, present: bool, seed: int) -> Scores:
     return scores
 
 
-def watch(
-    case: Case, keys: Keys, steps: Steps, present: bool, progress: Progress | None = None
-) -> Watched:
+def watch(case: Case, keys: Keys, steps: Steps, present: bool) -> Watched:
     """Train with all these keys under the eyes of the adversary, with the canary or without."""
     plan, chain = case.plan, case.trained_chain
     return watched(
@@ -49,7 +47,6 @@ def watch(
         steps,
         (chain.observation_size, chain.actions),
         training_data(chain, present),
-        progress,
     )
 
 

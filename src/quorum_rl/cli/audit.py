@@ -11,28 +11,15 @@ from quorum_rl import audit, pipeline
 from quorum_rl.cli.output import (
     check_new_file,
     check_picture,
-    console,
     save_picture,
     show_facts,
     start_jax,
-    timed_bar,
 )
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
 
 AuditPart = Literal["release", "training", "one-run", "pipeline"]
-OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
 REFUTED: Final = 1  # exit status
-MODES: Final = {"run_": "--run", "planted": "--planted"}
-GO_WITH: Final[dict[str, tuple[str | None, ...]]] = {  # None is an audit without any of MODES
-    "only": (None,),
-    "runs": (None, "run_", "planted"),
-    "full": (None, "planted"),
-    "workers": (None, "run_", "planted"),
-    "trainees": ("run_",),
-    "repeats": ("planted",),
-    "picture": (None, "run_"),
-}
 
 
 @dataclass(frozen=True)
@@ -43,11 +30,9 @@ class Audit:
     Without flags: release, training and the whole pipeline on the worst cases that are known, in
     a few minutes. Exit status 1 if a claim is refuted (with 99.9% confidence).
 
-    Example: quorum audit --run runs/cartpole --runs 200
+    Example: quorum audit --only training --runs 20000
     """
 
-    run_: Path | None = None
-    """Audit the configuration of the run in this folder, on synthetic experts of the same shape."""
     only: AuditPart | None = None
     """Audit this part alone."""
     runs: int | None = None
@@ -57,9 +42,6 @@ class Audit:
     """Instead of --runs: as many as a GPU and sixteen cores make in minutes."""
     workers: int = 1
     """Processes that share the releases, which a GPU does not help."""
-    trainees: int = 8
-    """With --run: how many experts training sees beside the canary. What they contribute is known
-    to the adversary, so that more add nothing but time; 0 for as many as the run declares."""
     planted: str | None = None
     """Self-test: plant this bug and see that the audit finds it (exit status 1 if not). One of
     noise-halved, noise-reused, clipping-off, clipped-apart, divided-by-drawn, lattice-off,
@@ -80,9 +62,8 @@ class Audit:
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
 
-    renamed: ClassVar = {"folder": "run"}
-    common: ClassVar = ("run", "only", "runs", "full", "workers", "seed", "out", "picture", "json",
-                        "overwrite")  # fmt: skip
+    common: ClassVar = ("only", "runs", "full", "planted", "workers", "seed", "out", "picture",
+                        "json", "overwrite")  # fmt: skip
 
     def run(self) -> None:
         self._check()
@@ -90,7 +71,7 @@ class Audit:
         if self.planted is not None:
             self._self_test(self.planted)
         else:
-            found = self._of_everything() if self.run_ is None else self._of_run(self.run_)
+            found = self._of_everything()
             if self.picture is not None:
                 save_picture(audit.draw_findings(found), self.picture)
             self._tell(*_findings_in_words(found))
@@ -105,7 +86,7 @@ class Audit:
         if self.picture is not None:
             check_picture(self.picture)
             check_new_file(self.picture, overwrite=self.overwrite)
-        least_of = {"runs": 16, "workers": 1, "repeats": 1, "trainees": 0}
+        least_of = {"runs": 16, "workers": 1, "repeats": 1}
         for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None:
@@ -113,19 +94,11 @@ class Audit:
 
     def _check_flags(self) -> None:
         """Refuse flags that would have no effect beside others."""
-        modes = [name for name in MODES if getattr(self, name) is not None]
-        if len(modes) > 1:
-            said = " and ".join(MODES[name] for name in modes)
-            raise QuorumError(f"{said} are different audits: give one of them.")
-        mode = modes[0] if modes else None
-        for name, allowed in GO_WITH.items():
-            if mode in allowed or getattr(self, name) == getattr(type(self), name):
-                continue
-            said = " or ".join(MODES[other] for other in allowed if other is not None)
-            wrong, mend = f"without {said}", "add that, or leave it out"
-            if mode is not None:
-                wrong, mend = f"beside {MODES[mode]}", "leave one of them out"
-            raise QuorumError(f"--{name.replace('_', '-')} has no effect {wrong}: {mend}.")
+        wrong = ("only", "picture") if self.planted is not None else ("repeats",)
+        beside = "beside" if self.planted is not None else "without"
+        for name in wrong:
+            if getattr(self, name) != getattr(type(self), name):
+                raise QuorumError(f"--{name} has no effect {beside} --planted: leave it out.")
         if self.full and self.runs is not None:
             raise QuorumError("--full and --runs both say how many runs: give one of them.")
         if self.only == "one-run" and self.runs is not None:
@@ -146,19 +119,6 @@ class Audit:
         for part in parts:
             self._tell(f"auditing: {part} ...")
             findings += audit.audited(part, sizes, self.seed, self.workers)
-        self._keep(result, {"findings": [finding.to_json() for finding in findings]})
-        return findings
-
-    def _of_run(self, folder: Path) -> "list[audit.Finding]":
-        case, runs = audit.case_of_run(folder, self.trainees or None), self.runs or OWN_RUNS
-        source = "its events" if case.certified is None else "its certificate"
-        self._tell(case.plan.describe(), f"claimed by {source}: epsilon = {case.claimed:.4f}")
-        most = audit.ceiling(audit.lower_bound, runs, runs, case.plan.delta)
-        if most <= case.claimed:  # said before the work, which may take long
-            self._tell(f"{runs:,} runs could show at most {most:.3f}: to refute it, give more.")
-        result = self._result("run", runs=runs, case=case.to_json())
-        with timed_bar(console(stderr=True), "releases, then steps") as progress:
-            findings = audit.audit_pipeline(case, runs, self.seed, progress, self.workers)
         self._keep(result, {"findings": [finding.to_json() for finding in findings]})
         return findings
 
