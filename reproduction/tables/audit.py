@@ -10,7 +10,7 @@ from quorum_rl.audit.finding import GAUSSIAN
 from reproduction.results import study
 from reproduction.tables.formatting import provenance, table
 
-PARTS: Final = ("release", "training", "one-run", "pipeline")
+PARTS: Final = ("release", "training", "pipeline")
 SEEN: Final = {"released": "what came out"}  # others are called what they are
 
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from quorum_rl.audit.bounds import (
         gaussian_lower_bound as gaussian_lower_bound,
         lower_bound as lower_bound,
-        one_run_lower_bound as one_run_lower_bound,
     )
     from quorum_rl.audit.cases import Case as Case
     from quorum_rl.audit.chain import Chain as Chain
@@ -28,7 +27,7 @@ else:
         __name__,
         {
             "audits": "audit_pipeline",
-            "bounds": "gaussian_lower_bound lower_bound one_run_lower_bound",
+            "bounds": "gaussian_lower_bound lower_bound",
             "cases": "Case",
             "chain": "Chain",
             "finding": "Finding ceiling",

@@ -15,7 +15,6 @@ from quorum_rl.audit.bounds import (
     Floats,
     gaussian_lower_bound,
     lower_bound,
-    one_run_lower_bound,
     oriented,
     ratio_scores,
 )
@@ -43,7 +42,6 @@ from quorum_rl.audit.trainings import (
     public_order,
     roundness,
     same_public,
-    scores_of_canaries,
     trained,
     watch,
 )
@@ -106,20 +104,6 @@ def audit_last_bits(runs: int, seed: int) -> Finding:
     """Take one step `runs` times with the canary and without, and look at how round it came out."""
     here, away = (roundness(ONE_STEP, runs, present, seed) for present in BOTH)
     return found(ONE_STEP, BITS, here, away)
-
-
-def audit_in_one_run(case: Case, canaries: int, seed: int) -> Finding:
-    """Train once, on canaries that are each included by a coin, and bound ε from their scores."""
-    return found(
-        case,
-        ITERATES,
-        *scores_of_canaries(case, canaries, seed),
-        one_run_lower_bound,
-        what=f"training, one run, {canaries:,} canaries",
-        canary="each has a direction of its own, and is included by a coin",
-        runs=1,
-        note=GAUSSIAN,
-    )
 
 
 class Fits(NamedTuple):

@@ -62,24 +62,6 @@ def _shared_steps(case: Case, runs: int) -> Steps:
     return steps._replace(parts=runs * list(steps.parts), counts=runs * list(steps.counts))
 
 
-def scores_of_canaries(case: Case, canaries: int, seed: int) -> tuple[Floats, Floats]:
-    """Train once on canaries that are each included by a coin: the scores of those who were, and
-    of those who were not. Every canary has a state of its own, and so a direction of its own."""
-    plan = case.plan
-    included = np.random.default_rng([seed, canaries]).random(canaries) < 0.5
-    everybody = _canary_steps(FAR * np.eye(canaries))
-    taking_part = Transition(*(leaf[included] for leaf in everybody))
-    steps = steps_of(plan, 1, PUBLIC_SEED)
-    seen = watched(
-        Looking(plan, everybody, None, many=True),
-        runs_of([plan], same_public(noise_keys([seed])), steps),
-        steps,
-        (canaries, 2),
-        ExpertData(taking_part, jnp.arange(included.sum() + 1)),
-    )
-    return seen.likelihood[included], seen.likelihood[~included]
-
-
 def roundness(case: Case, runs: int, present: bool, seed: int) -> Floats:
     """What the last bits of published parameters tell (Mironov, 2012): how many more zeros than
     usual the small numbers end in, all together.

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -18,7 +17,7 @@ from quorum_rl.cli.output import (
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
 
-AuditPart = Literal["release", "training", "one-run", "pipeline"]
+AuditPart = Literal["release", "training", "pipeline"]
 REFUTED: Final = 1  # exit status
 
 
@@ -36,8 +35,7 @@ class Audit:
     only: AuditPart | None = None
     """Audit this part alone."""
     runs: int | None = None
-    """Runs of each kind, with the expert and without; each part has a default of its own. The part
-    one-run has no such number: it is one run, with canaries."""
+    """Runs of each kind, with the expert and without; each part has a default of its own."""
     full: bool = False
     """Instead of --runs: as many as a GPU and sixteen cores make in minutes."""
     workers: int = 1
@@ -101,17 +99,9 @@ class Audit:
                 raise QuorumError(f"--{name} has no effect {beside} --planted: leave it out.")
         if self.full and self.runs is not None:
             raise QuorumError("--full and --runs both say how many runs: give one of them.")
-        if self.only == "one-run" and self.runs is not None:
-            raise QuorumError(
-                "--runs has no effect beside --only one-run, which is one run with many canaries: "
-                "leave it out, or take --full for more canaries."
-            )
 
     def _of_everything(self) -> "list[audit.Finding]":
         parts: tuple[AuditPart, ...] = get_args(AuditPart) if self.only is None else (self.only,)
-        if self.only is None and find_spec("jax_privacy") is None:
-            parts = tuple(part for part in parts if part != "one-run")
-            self._tell("left out: one-run, which needs pip install 'quorum-rl[audit]'")
         sizes = self._sizes()
         cases = {name: facts for part in parts for name, facts in audit.described(part).items()}
         result = self._result(self.only or "audit", sizes=asdict(sizes), cases=cases)
