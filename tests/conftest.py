@@ -37,7 +37,6 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # Files whose tests take longer than three seconds or so of one core: `make test-fast` leaves them
 # out. Chosen by pytest's --durations.
 SLOW = """
-audit/test_membership.py
 audit/test_pipeline_audit.py
 audit/test_release_audit.py
 audit/test_training_audit.py

@@ -40,7 +40,6 @@ PAGES: Final[Mapping[str, Sections]] = {
         "findings": audit.findings,
         "accusations": audit.accusations,
         "planted": audit.planted,
-        "membership": audit.membership,
     },
     "docs/few-experts.md": {
         "results": few.results,

@@ -5,13 +5,12 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from quorum_rl.audit import BUGS, Finding, draw_curves, draw_findings
+from quorum_rl.audit import BUGS, Finding, draw_findings
 from quorum_rl.audit.finding import GAUSSIAN
-from reproduction.results import Facts, study
+from reproduction.results import study
 from reproduction.tables.formatting import provenance, table
 
-PARTS: Final = ("release", "training", "one-run", "pipeline")
-GAMES: Final = ("membership", "membership-few")
+PARTS: Final = ("release", "training", "pipeline")
 SEEN: Final = {"released": "what came out"}  # others are called what they are
 
 
@@ -82,48 +81,5 @@ def planted() -> str:
     return f"{table([*head, 'runs of each kind', 'caught'], rows, words=3)}\n\n{text}"
 
 
-def membership() -> str:
-    return "\n\n".join(_game(study("audit")[game]) for game in GAMES)
-
-
-def _game(facts: Facts) -> str:
-    """The shares that every attack finds, with privacy and without."""
-    attacks, chosen = facts["attacks"], facts["configuration"]
-    methods = list(dict.fromkeys(attack["method"] for attack in attacks))
-    names = list(dict.fromkeys(attack["attack"] for attack in attacks))
-    shares = {
-        (attack["method"], attack["attack"]): (
-            f"{attack['true_positives']:.2%} "
-            f"[{attack['interval'][0]:.2%}, {attack['interval'][1]:.2%}]"
-        )
-        for attack in attacks
-    }
-    rows = [[name, *(shares.get((method, name), "") for method in methods)] for name in names]
-    best = {
-        method: max(attack["true_positives"] for attack in attacks if attack["method"] == method)
-        for method in methods
-    }
-    released = "Every private game released prefixes."
-    if "released prefixes" not in names:
-        released = "Not every private game released prefixes, so that attack is left out."
-    text = (
-        f"**{facts['world']}, {chosen['experts']:,} experts** with about "
-        f"{chosen['transitions'] / chosen['experts']:,.0f} steps each, {chosen['games']} games, "
-        f"ε = {chosen['epsilon']:g}, δ = {chosen['delta']:g} ({provenance(facts)}). The best "
-        "attack finds "
-        + " and ".join(f"{best[method]:.1%} ({_named(method)})" for method in methods)
-        + f" of those who took part; guessing finds 0.1%. {released}"
-    )
-    head = ["found at 0.1% false positives [95%]", *map(_named, methods)]
-    return f"{text}\n\n{table(head, rows)}"
-
-
-def _named(method: str) -> str:
-    return "without privacy" if method == "non-private" else f"private, {method}"
-
-
 def pictures() -> dict[str, Figure]:
-    drawn = {"audit": draw_findings(_every_finding())}
-    for game in GAMES:
-        drawn[f"audit-{game}"] = draw_curves(study("audit")[game]["attacks"])
-    return drawn
+    return {"audit": draw_findings(_every_finding())}

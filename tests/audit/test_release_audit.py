@@ -1,7 +1,6 @@
 """The audit of the release: it sees the exact distribution, and the bugs that are planted."""
 
-import os
-
+import jax
 import numpy as np
 import pytest
 from enumeration import iteration_distribution
@@ -11,7 +10,7 @@ from trees import along, always, chain, experts
 from quorum_rl.audit.audits import audit_release
 from quorum_rl.audit.cases import DEVIATOR, LEAVER, Case
 from quorum_rl.audit.planted_bugs import planted
-from quorum_rl.audit.releases import PLATFORMS, outcomes, spread
+from quorum_rl.audit.releases import outcomes, spread
 from quorum_rl.privacy.pairs import pair_of
 
 CASES = {"deviator": DEVIATOR, "leaver": LEAVER}
@@ -65,13 +64,15 @@ def test_a_planted_bug_is_caught(bug: str, case: Case, runs: int) -> None:
 
 
 def test_parts_come_back_in_their_order_whoever_did_them() -> None:
-    heard: list[tuple[int, int]] = []
     for workers in (1, 2):
-        assert spread(abs, [-1, 2, -3], workers, lambda *done: heard.append(done)) == [1, 2, 3]
-    assert heard == 2 * [(1, 3), (2, 3), (3, 3)]
+        assert spread(abs, [-1, 2, -3], workers) == [1, 2, 3]
 
 
 def test_other_processes_leave_a_gpu_alone_and_this_one_stays_as_it_is() -> None:
-    before = os.environ.get(PLATFORMS)
-    assert spread(os.getenv, [PLATFORMS] * 2, 2) == ["cpu", "cpu"]
-    assert os.environ.get(PLATFORMS) == before
+    before = jax.config.values["jax_platforms"]
+    assert spread(platforms, [0, 1], 2) == ["cpu", "cpu"]
+    assert jax.config.values["jax_platforms"] == before
+
+
+def platforms(_: int) -> str | None:
+    return jax.config.values["jax_platforms"]  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import kstest
 
 from quorum_rl.audit.adversary import Looking, contributed, watched
-from quorum_rl.audit.audits import audit_in_one_run, audit_last_bits, audit_training, judged
+from quorum_rl.audit.audits import audit_last_bits, audit_training, judged
 from quorum_rl.audit.cases import EVERYBODY, NETWORKS, ONE_STEP, ROUNDS, SAMPLED, STEADY, WIDE, Case
 from quorum_rl.audit.finding import GAUSSIAN, ITERATES, REST
 from quorum_rl.audit.planted_bugs import BUGS, Bug, planted
@@ -115,12 +115,6 @@ def test_last_bits_show_a_sum_of_floats_and_nothing_of_whole_numbers() -> None:
 def test_zeros_are_counted_from_the_last_bit() -> None:
     numbers = np.array([1.0, 1.5, 1 + 2.0**-23, -3 * 2.0**-30, 0.0], np.float32)
     assert trailing_zeros(numbers).tolist() == [23, 22, 0, 22, 0]
-
-
-def test_one_run_with_many_canaries_is_a_bound_too() -> None:
-    finding = audit_in_one_run(EVERYBODY, 400, seed=7)
-    assert finding.runs == 1
-    assert 0.2 < finding.bound.epsilon < finding.claimed
 
 
 def test_an_expert_with_one_transition_contributes_that_one_as_often_as_asked() -> None:

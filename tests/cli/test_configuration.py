@@ -137,7 +137,7 @@ def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> 
     old = (
         PLAN.replace("minimum_experts", "experts")
         + '[demos.collect]\nexperts = "e"\nout = "o"\nsmoothing = "uniform mixture"\n'
-        + '[audit]\nfolder = "runs/a"\n[demo]\nout = "d"\n'
+        + '[demo]\nout = "d"\n'
         + '[fit]\ndemonstrations = "log"\nexperts = "e"\nepsilon = 1\ndelta = 1e-4\n'
         + 'normalised = "None"\nfalling-rates = false\n'
     )
@@ -146,8 +146,6 @@ def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> 
     assert plan.minimum_experts == 3000
     collect: Any = command_of(["demos", "collect", *file])
     assert collect.smoothing == "uniform-mixture"
-    audit: Any = command_of(["audit", *file])
-    assert audit.run_ == Path("runs/a")
     demo: Any = command_of(["demo", *file])
     assert demo.folder == Path("d")
     fit: Any = command_of(["fit", *file])

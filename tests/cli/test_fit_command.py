@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from commands import Quorum, everything_in, networks
 
-from quorum_rl.audit.from_run_folder import case_of_run
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import fit as commands
 from quorum_rl.cli.configuration import repeated
 from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import flags_of
-from quorum_rl.learners import Cql
+from quorum_rl.learners import Cql, learner_from_json
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json, total_epsilon
@@ -66,8 +65,8 @@ def test_a_run_is_repeated_from_its_own_configuration(
     words: Any = command_of(["fit", "--config", str(second / "config.toml")])
     assert words.folder == second
     assert words.settings.private_steps == 10
-    case = case_of_run(second)
-    assert case.plan.learner == Cql(
+    written = json.loads((second / "config.json").read_text())["learner"]
+    assert learner_from_json(written) == Cql(
         hidden_sizes=(4,),
         observation_centre=(0.0, -0.5, 0.1, 1.0),
         observation_scale=(1.0, 2.0, 0.1, 3.0),

@@ -97,17 +97,6 @@ def test_a_configuration_that_makes_no_sweep_is_refused_in_one_sentence(
     assert "Traceback" not in error
 
 
-def test_a_world_of_other_sizes_is_refused_before_anything_is_paid_or_written(
-    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    more = 'world = "Acrobot"\nselect = "public"\n[sweep.grid]\nclip-norm = [1.0]'
-    with pytest.raises(SystemExit) as stopped:
-        main(["sweep", "--config", str(configuration(collected, tmp_path, more))])
-    assert stopped.value.code == 2
-    assert "cannot judge trials on demonstrations of 4 and 2" in capsys.readouterr().err
-    assert not (tmp_path / "sweep").exists()
-
-
 def test_a_python_file_that_a_log_names_as_its_world_is_not_run(
     collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

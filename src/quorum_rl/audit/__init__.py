@@ -9,14 +9,11 @@ if TYPE_CHECKING:
     from quorum_rl.audit.bounds import (
         gaussian_lower_bound as gaussian_lower_bound,
         lower_bound as lower_bound,
-        one_run_lower_bound as one_run_lower_bound,
     )
     from quorum_rl.audit.cases import Case as Case
     from quorum_rl.audit.chain import Chain as Chain
     from quorum_rl.audit.finding import Finding as Finding, ceiling as ceiling
-    from quorum_rl.audit.from_run_folder import case_of_run as case_of_run
-    from quorum_rl.audit.membership import Attack as Attack, membership_game as membership_game
-    from quorum_rl.audit.pictures import draw_curves as draw_curves, draw_findings as draw_findings
+    from quorum_rl.audit.pictures import draw_findings as draw_findings
     from quorum_rl.audit.planted_bugs import BUGS as BUGS, bug_named as bug_named
     from quorum_rl.audit.suite import (
         AuditPart as AuditPart,
@@ -30,13 +27,11 @@ else:
         __name__,
         {
             "audits": "audit_pipeline",
-            "bounds": "gaussian_lower_bound lower_bound one_run_lower_bound",
+            "bounds": "gaussian_lower_bound lower_bound",
             "cases": "Case",
             "chain": "Chain",
             "finding": "Finding ceiling",
-            "from_run_folder": "case_of_run",
-            "membership": "Attack membership_game",
-            "pictures": "draw_curves draw_findings",
+            "pictures": "draw_findings",
             "planted_bugs": "BUGS bug_named",
             "suite": "AuditPart AuditSizes audited described self_test",
         },

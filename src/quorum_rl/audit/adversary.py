@@ -23,7 +23,7 @@ import numpy as np
 from quorum_rl.audit.chain import CANARY_ACTION, FAR, Floats
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
-from quorum_rl.pipeline import FitPlan, Progress, Steps, fresh, train_runs
+from quorum_rl.pipeline import FitPlan, Steps, fresh, train_runs
 from quorum_rl.training import ExpertData, Recipe, Run, StepKind, TrainState, result_of
 from quorum_rl.types import Transition
 
@@ -51,15 +51,13 @@ class StepClaim(NamedTuple):
 class Looking(NamedTuple):
     """Whom the adversary looks for in which trainings.
 
-    `other` is the one step of everybody else, or None if there is nobody else. Many canaries have
-    a leading axis, and then there is one run. With `apart` it looks for a canary that was clipped
+    `other` is the one step of everybody else. With `apart` it looks for a canary that was clipped
     in each network by itself.
     """
 
     plan: FitPlan
     canary: Transition
-    other: Transition | None
-    many: bool = False
+    other: Transition
     apart: bool = False
 
     @property
@@ -74,7 +72,7 @@ class Watched(NamedTuple):
     distance of their parts along the canary from the mean of these, and `rest` the squared size of
     what is left without these parts and the others'.
 
-    Shapes: (runs,), or (canaries,) for many; every leaf of `params` (runs, …).
+    Shapes: (runs,); every leaf of `params` (runs, …).
     """
 
     likelihood: Floats
@@ -89,12 +87,10 @@ def watched(
     steps: Steps,
     sizes: tuple[int, int],
     private: ExpertData,
-    progress: Progress | None = None,
 ) -> Watched:
     """Train, and score by all iterates; with it the results of training.
 
-    `sizes` are those of an observation and of the set of actions. `progress` hears after every
-    step how many are done, and of how many.
+    `sizes` are those of an observation and of the set of actions.
 
     Raises:
         QuorumError: for an optimiser between whose iterates the adversary cannot see.
@@ -108,10 +104,9 @@ def watched(
         )
     standing = fresh(plan, runs, sizes)
     before = _seen(recipe, standing)
-    count = len(looking.canary.reward) if looking.many else len(runs.rates_end)
     # Over the private steps so far: of the logarithms of ratios, of the parts along the canary, of
     # their squares, of the rest, and of ones.
-    sums = np.zeros((5, count))
+    sums = np.zeros((5, len(runs.rates_end)))
 
     def after_step(standing: TrainState, done: int) -> None:
         nonlocal before, sums
@@ -119,14 +114,12 @@ def watched(
         private_now = schedule[done - 1] == StepKind.PRIVATE  # of all runs, or one for each
         if private_now.any():
             rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
-            how, step = (recipe, looking.many, looking.apart), (before, now, rates)
+            how, step = (recipe, looking.apart), (before, now, rates)
             views = _views(how, looking.claim, step, looking.canary, looking.other)
             ratio, along, rest = (np.asarray(view, np.float64) for view in views)
             seen = np.stack([ratio, along, along**2, rest, np.ones_like(along)])
             sums += np.where(private_now, seen, 0.0)
         before = now
-        if progress is not None:
-            progress(done, len(schedule))
 
     last = train_runs(plan, runs, steps, standing, private, after_step, steps_at_once=1)
     likelihood, along, squares, rest, taken = sums
@@ -177,22 +170,20 @@ def _seen(recipe: Recipe, standing: TrainState) -> Seen:
 
 @partial(jax.jit, static_argnums=0)
 def _views(
-    how: tuple[Recipe, bool, bool],
+    how: tuple[Recipe, bool],
     claim: StepClaim,
     step: tuple[Seen, Seen, Array],
     canary: Transition,
-    other: Transition | None,
+    other: Transition,
 ) -> tuple[Array, Array, Array]:
     """Of one private step of every run: the logarithm of the ratio, the part along the canary, and
     the squared size of the rest."""
-    recipe, many, apart = how
+    recipe, apart = how
 
-    def view(step: tuple[Seen, Seen, Array], canary: Transition) -> tuple[Array, Array, Array]:
-        before, now, learning_rate = step
+    def view(before: Seen, now: Seen, learning_rate: Array) -> tuple[Array, Array, Array]:
         noisy = _flat(_noisy_mean(recipe, before, now, learning_rate))
         noisy *= claim.expected_batch / claim.clip_norm
-        known = [] if other is None else _parts(contributed(recipe, before, other), apart)
-        others = [_unit(part) for part in known]
+        others = [_unit(part) for part in _parts(contributed(recipe, before, other), apart)]
         own = _parts(contributed(recipe, before, canary), apart)
         added = _without(
             sum((_clipped(part, claim) for part in own), jnp.zeros_like(noisy)), others
@@ -205,10 +196,7 @@ def _views(
         rest = jnp.square(_without(noisy, [*others, direction])).sum()
         return ratio, along, rest
 
-    if many:
-        step = jax.tree.map(lambda leaf: leaf[0], step)
-    axes = (None, 0) if many else (0, None)
-    views: tuple[Array, Array, Array] = jax.vmap(view, axes)(step, canary)
+    views: tuple[Array, Array, Array] = jax.vmap(view)(*step)
     return views
 
 

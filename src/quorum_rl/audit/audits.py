@@ -15,7 +15,6 @@ from quorum_rl.audit.bounds import (
     Floats,
     gaussian_lower_bound,
     lower_bound,
-    one_run_lower_bound,
     oriented,
     ratio_scores,
 )
@@ -43,12 +42,11 @@ from quorum_rl.audit.trainings import (
     public_order,
     roundness,
     same_public,
-    scores_of_canaries,
     trained,
     watch,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import Progress, steps_of
+from quorum_rl.pipeline import steps_of
 
 BOTH: Final = (True, False)  # with the canary, and without
 
@@ -108,20 +106,6 @@ def audit_last_bits(runs: int, seed: int) -> Finding:
     return found(ONE_STEP, BITS, here, away)
 
 
-def audit_in_one_run(case: Case, canaries: int, seed: int) -> Finding:
-    """Train once, on canaries that are each included by a coin, and bound ε from their scores."""
-    return found(
-        case,
-        ITERATES,
-        *scores_of_canaries(case, canaries, seed),
-        one_run_lower_bound,
-        what=f"training, one run, {canaries:,} canaries",
-        canary="each has a direction of its own, and is included by a coin",
-        runs=1,
-        note=GAUSSIAN,
-    )
-
-
 class Fits(NamedTuple):
     """What came out of many fits. Shapes: outcomes (runs, iterations); the others (runs, …)."""
 
@@ -130,9 +114,7 @@ class Fits(NamedTuple):
     params: Any
 
 
-def audit_pipeline(
-    case: Case, runs: int, seed: int, progress: Progress | None = None, workers: int = 1
-) -> list[Finding]:
+def audit_pipeline(case: Case, runs: int, seed: int, workers: int = 1) -> list[Finding]:
     """Fit `runs` times with the canary and without; both threat models.
 
     Raises:
@@ -142,8 +124,7 @@ def audit_pipeline(
     if not plan.events:
         raise QuorumError("this run is not private, so that there is no claim to audit.")
     seen = [
-        fits(case, run_seeds(seed, present, runs), present, progress=progress, workers=workers)
-        for present in BOTH
+        fits(case, run_seeds(seed, present, runs), present, workers=workers) for present in BOTH
     ]
     here, away = (made.likelihood for made in seen)
     if plan.release is not None:
@@ -165,7 +146,6 @@ def fits(
     present: bool,
     *,
     public_seed: int = PUBLIC_SEED,
-    progress: Progress | None = None,
     workers: int = 1,
 ) -> Fits:
     """One fit for each seed, with a pool of its own, and all trainings together.
@@ -176,12 +156,12 @@ def fits(
     iterations = 0 if plan.release is None else plan.release.event.iterations
     prefixes = np.zeros((len(seeds), iterations), np.int64)
     if plan.release is not None:
-        released = releases(case, seeds, present, workers, progress)
+        released = releases(case, seeds, present, workers)
         for row, prefix in zip(prefixes, released, strict=True):
             row[: len(prefix)] = case.chain.outcomes(prefix)
         if plan.private is None:  # what training makes of public data adds nothing
             return Fits(prefixes, np.zeros(len(seeds)), None)
     keys = same_public(noise_keys(seeds), public_seed)
     steps = steps_of(plan, len(seeds), public_order(public_seed), released)
-    seen = watch(case, keys, steps, present, progress)
+    seen = watch(case, keys, steps, present)
     return Fits(prefixes, seen.likelihood, seen.params)

@@ -39,7 +39,7 @@ class LowerBound:
     """With `confidence`, the mechanism is not (ε', delta)-private for any ε' below `epsilon`.
 
     `direction` says whether removing or adding the expert shows it. `judged` are the runs of each
-    kind that the bound rests on, or all canaries of one run that it does.
+    kind that the bound rests on.
     """
 
     epsilon: float
@@ -94,33 +94,6 @@ def gaussian_epsilon(separation: float, delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     return float(brentq(excess, 0.0, 10 * separation**2 + 50 * separation + 1, xtol=1e-9))
-
-
-def one_run_lower_bound(
-    included: npt.ArrayLike, left_out: npt.ArrayLike, delta: float, confidence: float = CONFIDENCE
-) -> LowerBound:
-    """What one run with many canaries says of ε, each included by a fair coin of its own.
-
-    The f-DP audit of Mahloujifar, Melis and Chaudhuri (2024), by jax-privacy. Assumption: as
-    `gaussian_lower_bound`, for each canary. Needs the extra `audit`.
-
-    Shapes: `(canaries,)` scores each; a higher one should speak for inclusion.
-
-    Raises:
-        QuorumError: if jax-privacy is not installed, or as `lower_bound`.
-    """
-    try:
-        from jax_privacy import auditing
-    except ImportError as error:
-        raise QuorumError(
-            "an audit in one run needs jax-privacy: pip install 'quorum-rl[audit]'."
-        ) from error
-    scores = _checked(included), _checked(left_out)
-    epsilon = auditing.CanaryScoreAuditor(*scores).epsilon_one_run_fdp(
-        1 - confidence, delta, threshold_strategy=auditing.Split(CHOOSING, seed=0)
-    )
-    judged = sum(len(kind) - int(CHOOSING * len(kind)) for kind in scores)
-    return LowerBound(float(epsilon), delta, confidence, "remove", judged)
 
 
 def proportion_bounds(

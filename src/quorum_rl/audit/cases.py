@@ -46,8 +46,7 @@ class Case:
 
     `trainees` are the experts that training sees beside the canary, all of them unless given: what
     they add is known to the adversary, so that fewer change nothing but the time it takes.
-    `certified` is the ε that a certificate claims for the plan's events, if there is one. `threats`
-    are what an audit of training alone looks at, a finding for each.
+    `threats` are what an audit of training alone looks at, a finding for each.
     """
 
     chain: Chain
@@ -55,14 +54,11 @@ class Case:
     name: str = "pipeline"
     canary: str = "an expert who leaves alone, and whose contribution has a direction of its own"
     trainees: int | None = None
-    certified: float | None = None
     threats: tuple[str, ...] = (ITERATES, ACTIONS)
 
     @property
     def claimed(self) -> float:
-        """What is under audit: the certificate's ε, otherwise what the accounting says."""
-        if self.certified is not None:
-            return self.certified
+        """What is under audit: what the accounting says that the plan costs."""
         return total_epsilon(self.plan.events, self.plan.delta)
 
     @property
@@ -84,20 +80,12 @@ class Case:
             return self.chain
         return replace(self.chain, others=min(self.trainees, self.chain.others))
 
-    def with_trainees(self, count: int) -> "Case":
-        """The same with so few experts in training."""
-        if self.plan.private is None:
-            return replace(self, trainees=count)
-        step = replace(self.plan.private, chunk=CHUNK)
-        return replace(self, trainees=count, plan=replace(self.plan, private=step))
-
     def to_json(self) -> dict[str, Any]:
         """Who takes part, and what is charged for, as plain facts."""
         plan = self.plan
         return {
             "chain": asdict(self.chain),
             "trainees": self.trainees,
-            "certified": self.certified,
             "claimed": self.claimed,
             "delta": plan.delta,
             "settings": plan.settings.to_json(),
@@ -263,7 +251,9 @@ def _training_first() -> Case:
     chain = Chain(others=548, actions=2, horizon=2, p_min=0.02, leaves_at=1)
     settings = replace(FEW_STEPS, release_share=0.05, agreement=1.0)
     plan = plan_fit(chain.declared, LINEAR, epsilon=3.0, delta=0.01, settings=settings)
-    return Case(chain, plan, "pipeline, nearly all of ε for training").with_trainees(OTHERS)
+    assert plan.private is not None
+    plan = replace(plan, private=replace(plan.private, chunk=CHUNK))
+    return Case(chain, plan, "pipeline, nearly all of ε for training", trainees=OTHERS)
 
 
 def _release_first() -> Case:

@@ -1,7 +1,7 @@
-"""Pictures of an audit: lower bounds beside claims, and the curves of a membership game."""
+"""The picture of an audit: lower bounds beside claims."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from quorum_rl.audit.finding import GAUSSIAN, RELEASED, Finding
 
@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, RED, GREY = "#2b6cb0", "#c05621", "#c53030", "#718096"
-LEAST_RATE: Final = 1e-4
 
 
 def draw_findings(findings: Sequence[Finding]) -> "Figure":
@@ -36,39 +35,6 @@ def draw_findings(findings: Sequence[Finding]) -> "Figure":
     few = "" if all(finding.refutable for finding in findings) else few
     axes.set_xlabel(f"ε: at least, with 95% confidence (bar); claimed (line){few}")
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def draw_curves(attacks: Sequence[dict[str, Any]]) -> "Figure":
-    """True against false positives of every attack, both on a logarithmic scale.
-
-    `attacks` are facts as `Attack.to_json` has them.
-    """
-    from matplotlib.figure import Figure
-
-    methods = list(dict.fromkeys(attack["method"] for attack in attacks))
-    names = list(dict.fromkeys(attack["attack"] for attack in attacks))
-    figure = Figure(figsize=(4.6 * len(methods), 5.2), layout="constrained")
-    grid = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
-    for axes, method in zip(grid, methods, strict=True):
-        for attack in attacks:
-            if attack["method"] == method:
-                name, rates = attack["attack"], attack["curve"]
-                rates = rates["false_positives"], rates["true_positives"]
-                axes.step(*rates, where="post", label=name, color=f"C{names.index(name)}")
-        axes.plot([LEAST_RATE, 1], [LEAST_RATE, 1], color=GREY, linestyle=":", label="guessing")
-        axes.set(xscale="log", yscale="log", xlim=(LEAST_RATE, 1), ylim=(LEAST_RATE, 1))
-        axes.set(title=method, xlabel="false positives")
-        axes.spines[["top", "right"]].set_visible(False)
-    grid[0].set_ylabel("true positives")
-    fullest = max(grid, key=lambda axes: len(axes.lines))
-    figure.legend(  # below, where it hides no curve
-        *fullest.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        fontsize="small",
-    )
     return figure
 
 

@@ -6,20 +6,19 @@ makes one release for each run, as a fit does.
 
 import math
 import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+import jax
 import numpy as np
 
 from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.budget import SeededEntropy
-from quorum_rl.pipeline import Progress, research_ledger
+from quorum_rl.pipeline import research_ledger
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release, release_and_keep
 from quorum_rl.types import Released
@@ -27,7 +26,6 @@ from quorum_rl.types import Released
 ITERATIONS_AT_ONCE: Final = 40_000  # in one release, and so in one process
 RELEASES_AT_ONCE: Final = 40  # in one process, one after the other
 RELEASES_PER_LEDGER: Final = 4  # a ledger reads itself again before every charge
-PLATFORMS: Final = "JAX_PLATFORMS"
 
 PartT = TypeVar("PartT")
 FoundT = TypeVar("FoundT")
@@ -66,14 +64,12 @@ def _outcomes_of(
     return drawn
 
 
-def releases(
-    case: Case, seeds: Sequence[int], present: bool, workers: int, progress: Progress | None
-) -> list[Released]:
+def releases(case: Case, seeds: Sequence[int], present: bool, workers: int) -> list[Released]:
     """The release of a fit with each seed."""
     starts = range(0, len(seeds), RELEASES_AT_ONCE)
     parts = [seeds[first : first + RELEASES_AT_ONCE] for first in starts]
     task = partial(_releases_of, case.chain, case.release, present)
-    return [released for part in spread(task, parts, workers, progress) for released in part]
+    return [released for part in spread(task, parts, workers) for released in part]
 
 
 def _releases_of(
@@ -98,41 +94,20 @@ def run_seeds(seed: int, present: bool, runs: int) -> range:
 
 
 def spread(
-    task: Callable[[PartT], FoundT],
-    parts: Sequence[PartT],
-    workers: int = 1,
-    progress: Progress | None = None,
+    task: Callable[[PartT], FoundT], parts: Sequence[PartT], workers: int = 1
 ) -> list[FoundT]:
     """What `task` makes of each part, in their order, whichever process did it.
 
     With one worker it is this process. Others are started anew (`spawn`), so `task` must be a
-    function of a module, and they leave a GPU alone. `progress` hears how many parts are done.
+    function of a module, and they leave a GPU alone.
     """
-
-    def collected(found: Iterator[FoundT]) -> list[FoundT]:
-        made = []
-        for result in found:
-            made.append(result)
-            if progress is not None:
-                progress(len(made), len(parts))
-        return made
-
     if workers == 1 or len(parts) == 1:
-        return collected(map(task, parts))
+        return list(map(task, parts))
     start = multiprocessing.get_context("spawn")
-    with _without_gpu(), ProcessPoolExecutor(min(workers, len(parts)), start) as pool:
-        return collected(pool.map(task, parts))
+    with ProcessPoolExecutor(min(workers, len(parts)), start, initializer=_without_gpu) as pool:
+        return list(pool.map(task, parts))
 
 
-@contextmanager
-def _without_gpu() -> Iterator[None]:
-    """Processes that start meanwhile compute on the CPU; this one has made its choice before."""
-    before = os.environ.get(PLATFORMS)
-    os.environ[PLATFORMS] = "cpu"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PLATFORMS]
-        else:
-            os.environ[PLATFORMS] = before
+def _without_gpu() -> None:
+    """In a process that has just started, before it computes anything."""
+    jax.config.update("jax_platforms", "cpu")

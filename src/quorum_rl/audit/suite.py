@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, NamedTuple
 
 from quorum_rl.audit.audits import (
-    audit_in_one_run,
     audit_last_bits,
     audit_pipeline,
     audit_release,
@@ -30,7 +29,7 @@ from quorum_rl.audit.finding import ACTIONS, Finding
 from quorum_rl.audit.planted_bugs import planted
 from quorum_rl.audit.releases import spread
 
-AuditPart = Literal["release", "training", "one-run", "pipeline"]
+AuditPart = Literal["release", "training", "pipeline"]
 
 MOST_WIDE: Final = 20_000  # trainings of thousands of parameters at once
 WORST_CASES: Final = {
@@ -63,12 +62,11 @@ class AuditSizes:
     pipeline: int = 1000
     training_first: int = 1000
     release_first: int = 1000
-    canaries: int = 1000
 
     @classmethod
     def all(cls, runs: int) -> "AuditSizes":
         """The same number everywhere, as far as memory has room for it."""
-        each = {field.name: runs for field in fields(cls) if field.name != "canaries"}
+        each = {field.name: runs for field in fields(cls)}
         return cls(**each | {"wide": min(runs, MOST_WIDE)})
 
     @classmethod
@@ -82,15 +80,12 @@ class AuditSizes:
             pipeline=20_000,
             training_first=60_000,
             release_first=50_000,
-            canaries=5000,
         )
 
 
 def audited(part: AuditPart, sizes: AuditSizes, seed: int, workers: int = 1) -> Iterator[Finding]:
     """Everything that is known of one part."""
-    if part == "one-run":
-        yield audit_in_one_run(EVERYBODY, sizes.canaries, seed)
-    elif part == "pipeline":
+    if part == "pipeline":
         counts = sizes.training_first, sizes.release_first, sizes.pipeline
         for case, runs in zip(pipelines(), counts, strict=True):
             yield from audit_pipeline(case, runs, seed, workers=workers)
@@ -104,7 +99,7 @@ def _cases(part: AuditPart) -> Sequence[Case]:
         return LEAVER, DEVIATOR
     if part == "training":
         return EVERYBODY, SAMPLED, ROUNDS, STEADY, NETWORKS, WIDE, ONE_STEP
-    return (EVERYBODY,) if part == "one-run" else pipelines()
+    return pipelines()
 
 
 def _alone(case: Case, sizes: AuditSizes, seed: int, workers: int = 1) -> list[Finding]:

@@ -15,7 +15,7 @@ from quorum_rl.audit.cases import Case
 from quorum_rl.audit.chain import CANARY_ACTION, CANARY_REWARD, FAR, Chain
 from quorum_rl.audit.finding import ACTIONS, APART, ITERATES, REST, SPREAD
 from quorum_rl.budget import SeededEntropy, jax_key_data
-from quorum_rl.pipeline import Keys, Progress, Steps, fresh, runs_of, steps_of, train_runs
+from quorum_rl.pipeline import Keys, Steps, fresh, runs_of, steps_of, train_runs
 from quorum_rl.training import ExpertData, expert_data
 from quorum_rl.types import Released, Transition
 
@@ -38,9 +38,7 @@ def trained(case: Case, runs: int, present: bool, seed: int) -> Scores:
     return scores
 
 
-def watch(
-    case: Case, keys: Keys, steps: Steps, present: bool, progress: Progress | None = None
-) -> Watched:
+def watch(case: Case, keys: Keys, steps: Steps, present: bool) -> Watched:
     """Train with all these keys under the eyes of the adversary, with the canary or without."""
     plan, chain = case.plan, case.trained_chain
     return watched(
@@ -49,7 +47,6 @@ def watch(
         steps,
         (chain.observation_size, chain.actions),
         training_data(chain, present),
-        progress,
     )
 
 
@@ -63,24 +60,6 @@ def _shared_steps(case: Case, runs: int) -> Steps:
         released = [Released(only, np.array([0, 1]), *sizes)]
     steps = steps_of(case.plan, 1, public_order(PUBLIC_SEED), released)
     return steps._replace(parts=runs * list(steps.parts), counts=runs * list(steps.counts))
-
-
-def scores_of_canaries(case: Case, canaries: int, seed: int) -> tuple[Floats, Floats]:
-    """Train once on canaries that are each included by a coin: the scores of those who were, and
-    of those who were not. Every canary has a state of its own, and so a direction of its own."""
-    plan = case.plan
-    included = np.random.default_rng([seed, canaries]).random(canaries) < 0.5
-    everybody = _canary_steps(FAR * np.eye(canaries))
-    taking_part = Transition(*(leaf[included] for leaf in everybody))
-    steps = steps_of(plan, 1, PUBLIC_SEED)
-    seen = watched(
-        Looking(plan, everybody, None, many=True),
-        runs_of([plan], same_public(noise_keys([seed])), steps),
-        steps,
-        (canaries, 2),
-        ExpertData(taking_part, jnp.arange(included.sum() + 1)),
-    )
-    return seen.likelihood[included], seen.likelihood[~included]
 
 
 def roundness(case: Case, runs: int, present: bool, seed: int) -> Floats:

@@ -1,46 +1,24 @@
 """`quorum audit`: what an adversary can show that was lost, beside what was claimed."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
-from quorum_rl import audit, logs, pipeline
-from quorum_rl.cli.expert_files import experts_from
-from quorum_rl.cli.flags import given
+from quorum_rl import audit, pipeline
 from quorum_rl.cli.output import (
     check_new_file,
     check_picture,
-    console,
     save_picture,
     show_facts,
     start_jax,
-    timed_bar,
 )
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.files import write_json
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-AuditPart = Literal["release", "training", "one-run", "pipeline"]
-OWN_RUNS: Final = 200  # of a user's own configuration, where a run may take long
+AuditPart = Literal["release", "training", "pipeline"]
 REFUTED: Final = 1  # exit status
-MODES: Final = {"run_": "--run", "planted": "--planted", "experts": "--experts"}
-GO_WITH: Final[dict[str, tuple[str | None, ...]]] = {  # None is an audit without any of MODES
-    "only": (None,),
-    "runs": (None, "run_", "planted"),
-    "full": (None, "planted"),
-    "workers": (None, "run_", "planted"),
-    "trainees": ("run_",),
-    "repeats": ("planted",),
-    "picture": (None, "run_", "experts"),
-} | dict.fromkeys(
-    ("demonstrations", "games", "epsilon", "delta", "private_steps", "diagnostics_not_private"),
-    ("experts",),
-)
 
 
 @dataclass(frozen=True)
@@ -51,23 +29,17 @@ class Audit:
     Without flags: release, training and the whole pipeline on the worst cases that are known, in
     a few minutes. Exit status 1 if a claim is refuted (with 99.9% confidence).
 
-    Example: quorum audit --run runs/cartpole --runs 200
+    Example: quorum audit --only training --runs 20000
     """
 
-    run_: Path | None = None
-    """Audit the configuration of the run in this folder, on synthetic experts of the same shape."""
     only: AuditPart | None = None
     """Audit this part alone."""
     runs: int | None = None
-    """Runs of each kind, with the expert and without; each part has a default of its own. The part
-    one-run has no such number: it is one run, with canaries."""
+    """Runs of each kind, with the expert and without; each part has a default of its own."""
     full: bool = False
     """Instead of --runs: as many as a GPU and sixteen cores make in minutes."""
     workers: int = 1
     """Processes that share the releases, which a GPU does not help."""
-    trainees: int = 8
-    """With --run: how many experts training sees beside the canary. What they contribute is known
-    to the adversary, so that more add nothing but time; 0 for as many as the run declares."""
     planted: str | None = None
     """Self-test: plant this bug and see that the audit finds it (exit status 1 if not). One of
     noise-halved, noise-reused, clipping-off, clipped-apart, divided-by-drawn, lattice-off,
@@ -75,27 +47,12 @@ class Audit:
     repeats: int = 1
     """Self-test: again with so many seeds, from --seed on; and as often without the bugs, where
     nothing may be found."""
-    experts: Path | None = None
-    """Membership game: the experts; with --demonstrations, and not private."""
-    demonstrations: Path | None = None
-    """Membership game: what they did. Who took part is told from the policy of a training on half
-    of them, with privacy and without."""
-    games: int = 12
-    """Membership game: how many."""
-    epsilon: float = 5.0
-    """Membership game: the epsilon of the private training."""
-    delta: float = 1e-3
-    """Membership game: its delta."""
-    private_steps: int = 500
-    """Membership game: its private steps."""
-    diagnostics_not_private: bool = False
-    """I know that a membership game looks at the logs without noise."""
     seed: int = 0
     """The same numbers again: audits look at synthetic experts, so nothing is given away."""
     out: Path | None = None
     """Write what was found to this file, as JSON."""
     picture: Path | None = None
-    """Draw it: lower bounds beside claims, or the curves of the membership game."""
+    """Draw it: lower bounds beside claims."""
     json: bool = False
     """Print one JSON object."""
     overwrite: bool = False
@@ -103,20 +60,18 @@ class Audit:
     commit: str | None = None
     """What to note as the commit, where the source is not in git."""
 
-    renamed: ClassVar = {"folder": "run"}
-    common: ClassVar = ("run", "only", "runs", "full", "workers", "seed", "out", "picture", "json",
-                        "overwrite")  # fmt: skip
+    common: ClassVar = ("only", "runs", "full", "planted", "workers", "seed", "out", "picture",
+                        "json", "overwrite")  # fmt: skip
 
     def run(self) -> None:
         self._check()
         start_jax()
-        if self.experts is not None and self.demonstrations is not None:
-            self._play(self.experts, self.demonstrations)
-        elif self.planted is not None:
+        if self.planted is not None:
             self._self_test(self.planted)
         else:
-            found = self._of_everything() if self.run_ is None else self._of_run(self.run_)
-            self._draw(lambda: audit.draw_findings(found))
+            found = self._of_everything()
+            if self.picture is not None:
+                save_picture(audit.draw_findings(found), self.picture)
             self._tell(*_findings_in_words(found))
             if any(finding.refuted for finding in found):
                 sys.exit(REFUTED)
@@ -129,68 +84,31 @@ class Audit:
         if self.picture is not None:
             check_picture(self.picture)
             check_new_file(self.picture, overwrite=self.overwrite)
-        least_of = {"runs": 16, "games": 1, "workers": 1, "repeats": 1, "trainees": 0}
+        least_of = {"runs": 16, "workers": 1, "repeats": 1}
         for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None:
                 require(f"--{name}", value, at_least(least))
-        if self.experts is not None and not self.diagnostics_not_private:
-            raise QuorumError(
-                "a membership game trains on the logs without noise, too: add "
-                "--diagnostics-not-private if these are synthetic experts or nobody else will see "
-                "it."
-            )
 
     def _check_flags(self) -> None:
         """Refuse flags that would have no effect beside others."""
-        modes = [name for name in MODES if getattr(self, name) is not None]
-        if len(modes) > 1:
-            said = " and ".join(MODES[name] for name in modes)
-            raise QuorumError(f"{said} are different audits: give one of them.")
-        if (self.experts is None) != (self.demonstrations is None):
-            raise QuorumError("a membership game needs --experts and --demonstrations: give both.")
-        mode = modes[0] if modes else None
-        for name, allowed in GO_WITH.items():
-            if mode in allowed or getattr(self, name) == getattr(type(self), name):
-                continue
-            said = " or ".join(MODES[other] for other in allowed if other is not None)
-            wrong, mend = f"without {said}", "add that, or leave it out"
-            if mode is not None:
-                wrong, mend = f"beside {MODES[mode]}", "leave one of them out"
-            raise QuorumError(f"--{name.replace('_', '-')} has no effect {wrong}: {mend}.")
+        wrong = ("only", "picture") if self.planted is not None else ("repeats",)
+        beside = "beside" if self.planted is not None else "without"
+        for name in wrong:
+            if getattr(self, name) != getattr(type(self), name):
+                raise QuorumError(f"--{name} has no effect {beside} --planted: leave it out.")
         if self.full and self.runs is not None:
             raise QuorumError("--full and --runs both say how many runs: give one of them.")
-        if self.only == "one-run" and self.runs is not None:
-            raise QuorumError(
-                "--runs has no effect beside --only one-run, which is one run with many canaries: "
-                "leave it out, or take --full for more canaries."
-            )
 
     def _of_everything(self) -> "list[audit.Finding]":
         parts: tuple[AuditPart, ...] = get_args(AuditPart) if self.only is None else (self.only,)
-        if self.only is None and find_spec("jax_privacy") is None:
-            parts = tuple(part for part in parts if part != "one-run")
-            self._tell("left out: one-run, which needs pip install 'quorum-rl[audit]'")
         sizes = self._sizes()
         cases = {name: facts for part in parts for name, facts in audit.described(part).items()}
-        result = self._result("chain", self.only or "audit", sizes=asdict(sizes), cases=cases)
+        result = self._result(self.only or "audit", sizes=asdict(sizes), cases=cases)
         findings: list[audit.Finding] = []
         for part in parts:
             self._tell(f"auditing: {part} ...")
             findings += audit.audited(part, sizes, self.seed, self.workers)
-        self._keep(result, {"findings": [finding.to_json() for finding in findings]})
-        return findings
-
-    def _of_run(self, folder: Path) -> "list[audit.Finding]":
-        case, runs = audit.case_of_run(folder, self.trainees or None), self.runs or OWN_RUNS
-        source = "its events" if case.certified is None else "its certificate"
-        self._tell(case.plan.describe(), f"claimed by {source}: epsilon = {case.claimed:.4f}")
-        most = audit.ceiling(audit.lower_bound, runs, runs, case.plan.delta)
-        if most <= case.claimed:  # said before the work, which may take long
-            self._tell(f"{runs:,} runs could show at most {most:.3f}: to refute it, give more.")
-        result = self._result("chain", "run", runs=runs, case=case.to_json())
-        with timed_bar(console(stderr=True), "releases, then steps") as progress:
-            findings = audit.audit_pipeline(case, runs, self.seed, progress, self.workers)
         self._keep(result, {"findings": [finding.to_json() for finding in findings]})
         return findings
 
@@ -205,7 +123,7 @@ class Audit:
         for bug in map(audit.bug_named, names):
             self._tell(f"SELF-TEST, a bug is planted on purpose: {bug.said}")
         sizes, seeds = self._sizes(), range(self.seed, self.seed + self.repeats)
-        result = self._result("chain", "planted", sizes=asdict(sizes), seeds=list(seeds))
+        result = self._result("planted", sizes=asdict(sizes), seeds=list(seeds))
         facts, first = audit.self_test(names, sizes, seeds, self.workers)
         self._keep(result, facts)
         for findings in first.values():
@@ -215,37 +133,9 @@ class Audit:
         if missed:
             sys.exit(REFUTED)
 
-    def _play(self, experts: Path, demonstrations: Path) -> None:
-        log = logs.open_demonstrations(demonstrations)
-        settings = pipeline.FitSettings(method="selective", private_steps=self.private_steps)
-        asked = given(self, "epsilon delta games")
-        result = self._result(
-            log.declared.world or "unknown",
-            "membership",
-            **asked,
-            experts=log.expert_count,
-            transitions=log.transition_count,
-            learner="cql",
-            settings=settings.to_json(),
-        )
-        with timed_bar(console(stderr=True), "games") as progress:
-            attacks = audit.membership_game(
-                experts_from(experts, log),
-                log,
-                pipeline.learner_for(log.declared, "cql"),
-                **asked,
-                settings=settings,
-                seed=self.seed,
-                progress=progress,
-            )
-        facts = [attack.to_json() for attack in attacks]
-        self._keep(result, {"attacks": facts})
-        self._draw(lambda: audit.draw_curves(facts))
-        self._tell(*_attacks_in_words(attacks))
-
-    def _result(self, world: str, stage: str, **configuration: Any) -> "pipeline.Result":
+    def _result(self, stage: str, **configuration: Any) -> "pipeline.Result":
         """What will be found, with all that is needed to find it again; its time begins now."""
-        return pipeline.Result(world, stage, {"seed": self.seed} | configuration, self.commit)
+        return pipeline.Result("chain", stage, {"seed": self.seed} | configuration, self.commit)
 
     def _keep(self, result: "pipeline.Result", found: dict[str, Any]) -> None:
         """Print or write down what was found, for programs."""
@@ -254,10 +144,6 @@ class Audit:
             write_json(self.out, facts)
         if self.json:
             show_facts(facts, as_json=True)
-
-    def _draw(self, figure: "Callable[[], Figure]") -> None:
-        if self.picture is not None:
-            save_picture(figure(), self.picture)
 
     def _tell(self, *sentences: object) -> None:
         if not self.json:
@@ -296,18 +182,3 @@ def _findings_in_words(findings: "Sequence[audit.Finding]") -> Iterator[object]:
         )
     if hopeless:
         yield "Without assumptions a claim of ε takes more than 10·exp(ε) runs."
-
-
-def _attacks_in_words(attacks: "Sequence[audit.Attack]") -> Iterator[object]:
-    """For people: who can be found, at one false alarm in a thousand."""
-    from rich.table import Table
-
-    table = Table("training", "attack", "found at 0.1% false positives", "95% interval", "scores")
-    for attack in attacks:
-        share, low, high = attack.true_positives()
-        scores = f"{len(attack.members):,} members, {len(attack.others):,} others"
-        table.add_row(
-            attack.method, attack.name, f"{share:.2%}", f"{low:.2%} to {high:.2%}", scores
-        )
-    yield table
-    yield "This looked at the logs without noise: NOT private, do not publish it."

@@ -1,19 +1,17 @@
-"""What a sweep found, on the disk: of each program as soon as it ends, then the table, the picture
-and the winner."""
+"""What a sweep found, on the disk: of each program as soon as it ends, then the table and the
+winner."""
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quorum_rl.budget import Certificate
-from quorum_rl.envs import save_figure
 from quorum_rl.evaluation import summarise
 from quorum_rl.files import replacing, write_json
 from quorum_rl.json_files import reading
@@ -25,14 +23,6 @@ from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.sweep.programs import Found, TrialResult
 from quorum_rl.sweep.trials import Program, Trial
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-PANELS_IN_A_ROW: Final = 3
-MOST_LABELS: Final = 6  # on a log axis of a panel
-WIDE: Final = 100  # from the least to the greatest: beyond it powers of ten are labels enough
-IN_A_WORLD: Final = "score (0 random, 1 reference)"
-ON_RELEASED: Final = "agreement with released actions"
 SHAPE: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -149,64 +139,3 @@ def _row(trial: Trial, result: TrialResult) -> dict[str, Any]:
 def _cost(plan: FitPlan) -> dict[str, float | None]:
     free = plan.settings.method == "non-private"
     return {"epsilon": None if free else plan.epsilon, "delta": None if free else plan.delta}
-
-
-def save_picture(trials: Sequence[Trial], judged: Sequence[TrialResult], path: Path) -> None:
-    """The score against each thing that was chosen, with the best trial marked."""
-    from matplotlib.figure import Figure
-
-    names = list(trials[0].choices)
-    ran = [pair for pair in zip(trials, judged, strict=True) if pair[1].scores]
-    rows = math.ceil(len(names) / PANELS_IN_A_ROW)
-    width = min(len(names), PANELS_IN_A_ROW)
-    figure = Figure(figsize=(4 * width, 3.2 * rows), layout="constrained")
-    panels = figure.subplots(rows, width, squeeze=False, sharey=True).ravel()
-    best = max(ran, key=lambda pair: pair[1].score, default=None)
-    for name, panel in zip(names, panels, strict=False):
-        _draw(panel, name, [(trial.choices[name], result.score) for trial, result in ran])
-        if best is not None:
-            x = _places([trial.choices[name] for trial, _ in ran])[0][best[0].choices[name]]
-            panel.plot([x], [best[1].score], "o", mfc="none", ms=11, color="tab:red", label="best")
-    for panel in panels[len(names) :]:
-        panel.set_visible(False)
-    in_a_world = any(result.returns for result in judged)
-    figure.supylabel(IN_A_WORLD if in_a_world else ON_RELEASED, fontsize="medium")
-    with replacing(path) as temporary:
-        save_figure(figure, temporary)
-
-
-def _draw(panel: "Axes", name: str, points: Sequence[tuple[Any, float]]) -> None:
-    values = [value for value, _ in points]
-    where, labels = _places(values)
-    panel.plot([where[value] for value in values], [score for _, score in points], "o", alpha=0.6)
-    panel.set_xlabel(name.replace("_", " "))
-    panel.grid(alpha=0.3)
-    numbers = [value for value in values if _is_number(value)]
-    if labels:
-        panel.set_xticks(range(len(labels)), labels)
-    elif numbers and min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
-        _scale(panel, max(numbers) / min(numbers))
-
-
-def _scale(panel: "Axes", ratio: float) -> None:
-    """A log scale with so few labels that they do not touch: Matplotlib's own has them in rows."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    panel.set_xscale("log")
-    subs = (1.0, 3.0) if ratio <= WIDE else (1.0,)
-    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=MOST_LABELS))
-    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.tick_params(axis="x", labelsize="small")
-
-
-def _places(values: Sequence[Any]) -> tuple[dict[Any, float], list[str]]:
-    """Where each value is drawn; with labels if they are no numbers."""
-    if all(_is_number(value) for value in values):
-        return {value: float(value) for value in values}, []
-    names = list(dict.fromkeys(values))
-    return {value: float(place) for place, value in enumerate(names)}, [str(name) for name in names]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -31,7 +31,6 @@ from quorum_rl.sweep.results import (
     policy_file,
     read_judged,
     save_found,
-    save_picture,
     save_table,
     write_winner,
 )
@@ -64,8 +63,8 @@ def sweep(
 ) -> Swept:
     """Run all trials, or those that an interrupted sweep has left, and keep the best.
 
-    In `folder`: `sweep.parquet` and `sweep.png` (without them if the selection is private), and in
-    `winner/` the policy with its certificate. `spread` says where programs run.
+    In `folder`: `sweep.parquet` (not if the selection is private), and in `winner/` the policy with
+    its certificate. `spread` says where programs run.
 
     Guarantee: a ledger is charged before anything runs, and once, however often this is called;
     a program that is run again draws the same noise.
@@ -236,7 +235,7 @@ def _finished(
     place: RunFolder,
     book: Path,
 ) -> Swept:
-    """The table, the picture and the winner; the policy last, for it says that all is there."""
+    """The table and the winner; the policy last, for it says that all is there."""
     results, private = _results_of(place), asked.select == "private"
     judged = [TrialResult(trial.number, reason=trial.reason) for trial in trials]
     within: dict[int, int] = {}
@@ -245,7 +244,6 @@ def _finished(
             judged[result.number], within[result.number] = result, program.number
     if not private:
         save_table(trials, judged, place.path / "sweep.parquet")
-        save_picture(trials, judged, place.path / "sweep.png")
     best = max(judged, key=lambda result: result.score)
     if not best.scores:
         raise QuorumError(f"no trial has ended well: {best.reason}")
