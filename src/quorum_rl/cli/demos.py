@@ -65,7 +65,7 @@ class Collect(GymnasiumFlags, NewFile):
                 "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
             )
         self.check_gymnasium()
-        # One process steps Gymnasium's environments, with workers of its own.
+        # One process steps Gymnasium's environments.
         is_first = start_jax(together=self.gymnasium is None)
         population = experts.load_population(self.experts)
         acting: experts.UnloggedExperts = population
@@ -87,7 +87,7 @@ class Collect(GymnasiumFlags, NewFile):
     ) -> "logs.Demonstrations":
         options = given(self, "trajectories minimum_experts seed")
         if self.gymnasium is not None:
-            options |= {"horizon": self.horizon, "workers": self.processes()}
+            options["horizon"] = self.horizon
             place = self.gymnasium, self.gymnasium_param
             return logs.collect_from_gymnasium(acting, *place, **options)[0]
         world = world_to_use(self.world, population.origin.get("world"), "these experts")

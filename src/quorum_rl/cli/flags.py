@@ -9,7 +9,7 @@ from quorum_rl import budget, envs, learners, logs
 from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.output import check_new_file, check_picture, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
-from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
@@ -183,18 +183,8 @@ class GymnasiumFlags:
     """Act in this Gymnasium environment instead of the world, such as LunarLander-v3."""
     gymnasium_param: dict[str, float] = field(default_factory=dict)
     """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
-    workers: int | None = None
-    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
 
     def check_gymnasium(self) -> None:
-        """Refuse settings of a Gymnasium environment where there is none, and no workers."""
-        if self.gymnasium is None and (self.gymnasium_param or self.workers is not None):
-            raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
-        if self.workers is not None:
-            require("--workers", self.workers, at_least(1))
-
-    def processes(self) -> int:
-        """How many step the environment."""
-        from quorum_rl.distributed import usable_cores  # late, for it imports JAX
-
-        return self.workers or usable_cores()
+        """Refuse settings of a Gymnasium environment where there is none."""
+        if self.gymnasium is None and self.gymnasium_param:
+            raise QuorumError("--gymnasium-param goes with --gymnasium: name the environment.")
