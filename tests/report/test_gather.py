@@ -162,9 +162,7 @@ def test_without_certificate_and_ledger_nothing_is_guaranteed(tmp_path: Path) ->
     assert not found.covered
 
 
-def test_only_a_page_without_comparison_and_diagnostics_is_covered(
-    whole: RunReport, run_folder: Path
-) -> None:
+def test_only_a_page_without_a_comparison_is_covered(whole: RunReport, run_folder: Path) -> None:
     assert not whole.covered
     (run_folder / "comparison.json").unlink()
     assert gather(run_folder).covered

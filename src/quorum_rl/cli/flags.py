@@ -144,7 +144,12 @@ class DiagnosticFlags:
         Raises:
             QuorumError: unless the user said that they know what that means.
         """
-        check_diagnostics(what, self.diagnostics_not_private)
+        if not self.diagnostics_not_private:
+            raise QuorumError(
+                f"{what} would be computed from private data without noise: add "
+                "--diagnostics-not-private if these are synthetic experts or nobody else will see "
+                "it."
+            )
         if self.picture is not None:
             check_picture(self.picture)
         start_jax()
@@ -164,15 +169,6 @@ def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyW
             "file, name it with --world path/to/file.py:NAME."
         )
     return envs.get_world(named or str(found))
-
-
-def check_diagnostics(what: str, accepted: bool) -> None:
-    """Refuse to look at private data without noise, unless somebody says that this is known."""
-    if not accepted:
-        raise QuorumError(
-            f"{what} would be computed from private data without noise: add "
-            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
