@@ -40,6 +40,8 @@ def test_with_our_time_limit_gymnasiums_cartpole_has_our_score(
 ) -> None:
     shorter = quorum.facts("evaluate", policy, *CARTPOLE)  # which stops at 500 steps
     assert (shorter["score"], shorter["gymnasium_params"]) == (None, {})
+    assert all(50 < value <= 500 for value in shorter["returns"])  # a random policy has 22
+    assert [path.name for path in policy.parent.iterdir()] == [policy.name]  # no file is left
     words = ("--gymnasium-param", "max_episode_steps", "1000")
     found = quorum.facts("evaluate", policy, *CARTPOLE, *words)
     facts = get_world("CartPole").facts

@@ -109,7 +109,7 @@ class Fit(ExpertFlags, TrainingFlags):
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         paid = None if self.ledger is None else budget.Budget.open(self.ledger)
         if self.released is None or paid is None:
-            return pipeline.fit(*self._given(), budget=paid, **self._of_fit(), **options)
+            return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit()))
         log = logs.open_demonstrations(self.demonstrations)
         return pipeline.fit_after_release(log, self.released, budget=paid, **options)
 
@@ -117,7 +117,7 @@ class Fit(ExpertFlags, TrainingFlags):
         """Do this process's share of it, where this is not the first."""
         if self.released is not None:
             raise QuorumError("training after a release is for one process: start it by itself.")
-        pipeline.help_fit(*self._given(), **self._of_fit(), **self._options())
+        pipeline.help_fit(*self._given(), **(self._options() | self._of_fit()))
 
     def _of_fit(self) -> dict[str, Any]:
         """What only a fit without a release before it takes."""

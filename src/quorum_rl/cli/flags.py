@@ -13,7 +13,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
-    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.experts import LoggedExperts, Population
 
 POLICY: Final = "policy.safetensors"  # in the folder of a run
 # What a command line can say: an optimiser by name, and of a contribution nothing.
@@ -153,6 +153,21 @@ class DiagnosticFlags:
         if self.picture is not None:
             check_picture(self.picture)
         start_jax()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldFlags:
+    """The world in which experts of a file act."""
+
+    world: Annotated[str | None, RUNS_CODE] = None
+    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
+    param: dict[str, float] = field(default_factory=dict)
+    """World parameters to change, such as --param time_limit 500."""
+
+    def world_of(self, population: "Population") -> "tuple[envs.AnyWorld, Any]":
+        """The world and its parameters."""
+        world = world_to_use(self.world, population.origin.get("world"), "these experts")
+        return world, envs.with_params(world, **self.param)
 
 
 def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyWorld":
