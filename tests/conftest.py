@@ -46,7 +46,6 @@ cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
 cli/test_plan_command.py
-envs/test_gymnasium_workers.py
 envs/test_hiv.py
 envs/test_integrators.py
 envs/test_lunar_lander.py

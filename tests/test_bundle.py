@@ -122,16 +122,16 @@ def test_whoever_writes_the_whole_bundle_anew_is_told_apart_by_a_signature_alone
 ) -> None:
     """The attack: a ledger of 100 steps becomes one of 4, and all else follows it."""
     publish(run, out, key=_key(tmp_path))
-    main(["publish", str(out), "--check"])
+    main(["certificate", "verify", str(out)])
     assert "UNSIGNED" not in capsys.readouterr().out
     cheaper = replace(TRAINING, steps=4)
     (tmp_path / "forger").mkdir()
     ledger = ledger_of(charge(FLOOR, 1, **ACCEPTED), charge(cheaper, 1, **ACCEPTED))
     forged = Making(tmp_path / "forger")(ledger, FLOOR, cheaper)
     publish(forged, tmp_path / "forged")
-    main(["publish", str(tmp_path / "forged"), "--check"])
+    main(["certificate", "verify", str(tmp_path / "forged")])
     assert "UNSIGNED: the whole bundle is not signed" in capsys.readouterr().out
-    main(["publish", str(tmp_path / "forged"), "--check", "--json"])
+    main(["certificate", "verify", str(tmp_path / "forged"), "--json"])
     assert json.loads(capsys.readouterr().out)["unsigned"]
     main(["certificate", "verify", str(forged)])
     assert "UNSIGNED: the certificate is not signed" in capsys.readouterr().out
@@ -250,20 +250,13 @@ def test_the_command_publishes_and_checks(
     said = capsys.readouterr().out
     assert "stays in" in said
     assert "config.json" in said
-    for words in (["publish", str(out), "--check"], ["certificate", "verify", str(out)]):
-        main(words)
-        said = capsys.readouterr().out
-        assert "6 files are as the manifest says" in said
-        assert "agrees with its ledger" in said
+    main(["certificate", "verify", str(out)])
+    said = capsys.readouterr().out
+    assert "6 files are as the manifest says" in said
+    assert "agrees with its ledger" in said
     main(["publish", str(run), "--out", str(out.with_name("other")), "--json"])
     assert set(json.loads(capsys.readouterr().out)["files"]) == USUAL
-    for wrong in (
-        ["publish", str(run)],
-        ["publish", str(out), "--check", "--out", "x"],
-        ["publish", str(run), "--out", "x", "--public-key", "00"],
-        ["publish", str(run), "--check"],
-        ["publish", str(run), "--out", str(out)],
-    ):
+    for wrong in (["publish", str(run)], ["publish", str(run), "--out", str(out)]):
         with pytest.raises(SystemExit) as stopped:
             main(wrong)
         assert stopped.value.code == 2

@@ -1,10 +1,9 @@
-"""`quorum evaluate`: a policy from its file alone, in a world, in Gymnasium, or estimated."""
+"""`quorum evaluate`: a policy from its file alone, in a world, or estimated."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,18 +64,6 @@ def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
     assert [facts["score"], *facts["score_interval"]] == pytest.approx(wanted)
     assert facts["score"] > 0.1  # it balances for a while, which chance does not
     assert "1 episodes of CartPole: mean return" in quorum("evaluate", run, "--episodes", "1")
-
-
-def test_a_file_is_played_in_gymnasium_and_leaves_no_file(run: Path, quorum: Quorum) -> None:
-    file = run / "policy.safetensors"
-    facts = quorum.facts("evaluate", file, "--gymnasium", "CartPole-v1", "--episodes", "3")
-    policy = Policy.load(file)
-    limit = gymnasium.spec("CartPole-v1").max_episode_steps
-    assert all(0 < value <= (limit or 0) for value in facts["returns"])
-    assert facts["mean"] > 50  # Gymnasium's own random policy has 22
-    assert facts["score"] is None
-    assert policy.act(np.array([0, 0, 1, 1])) == 1
-    assert sorted(path.name for path in run.iterdir()) == ["config.json", "policy.safetensors"]
 
 
 def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(

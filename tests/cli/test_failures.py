@@ -162,7 +162,7 @@ def test_half_a_file_of_a_policy_or_of_a_release_is_refused(
     ledger, released = tmp_path / "ledger", tmp_path / "released.parquet"
     quorum("ledger", "create", ledger, *BUDGET)
     released.write_bytes(b"PAR1 and no more")
-    train = ("train", log, "--released", released, "--ledger", ledger, *BUDGET, *SMALL)
+    train = ("fit", log, "--released", released, "--ledger", ledger, *BUDGET, *SMALL)
     said = quorum.refused_for_free(tmp_path, *train, "--folder", tmp_path / "run")
     assert "released.parquet" in said
 

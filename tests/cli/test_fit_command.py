@@ -1,4 +1,4 @@
-"""`quorum fit` and `quorum train`: what they write, say and refuse, and how they go on."""
+"""`quorum fit`: what it writes, says and refuses, and how it goes on."""
 
 import json
 import signal
@@ -12,8 +12,8 @@ import pytest
 from commands import Quorum, everything_in, networks
 
 from quorum_rl.budget import read_ledger
-from quorum_rl.cli import fit as commands
 from quorum_rl.cli.configuration import repeated
+from quorum_rl.cli.fit import Fit
 from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import flags_of
 from quorum_rl.learners import Cql, learner_from_json
@@ -110,7 +110,7 @@ def test_training_after_a_release_costs_no_more_than_what_both_may(
     log: Path, experts_file: Path, planned: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     ledger, released, folder = (tmp_path / name for name in ("ledger", "out.parquet", "run"))
-    train = ["train", log, "--released", released, "--ledger", ledger, *SMALL, "--folder", folder]
+    train = ["fit", log, "--released", released, "--ledger", ledger, *SMALL, "--folder", folder]
     quorum("ledger", "create", ledger, "--epsilon", "40", "--delta", "2e-3")
     quorum("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", released,
            "--accept", "one-expert-each", "floor-everywhere")  # fmt: skip
@@ -136,13 +136,15 @@ def test_a_release_that_the_ledger_does_not_hold_is_refused(
     again = tmp_path / "again.arrow"
     quorum("demos", "collect", experts_file, "--out", again, "--p-min", "0.1", "--trajectories",
            "5", "--param", "time_limit", "8")  # fmt: skip
-    train = ("train", "--released", released, "--epsilon", "25", "--delta", "2e-3", *SMALL,
+    train = ("fit", "--released", released, "--epsilon", "25", "--delta", "2e-3", *SMALL,
              "--folder", tmp_path / "run")  # fmt: skip
     for words, says in (
         ((log, "--ledger", other), "another ledger"),
         ((log,), "--ledger"),
         ((again, "--ledger", ledger), "holds no release"),
         ((log, "--ledger", ledger, "--method", "dp-sgd"), "does not learn from released data"),
+        ((log, experts_file, "--ledger", ledger), "leave out EXPERTS"),
+        ((log, "--ledger", ledger, "--dry-run"), "leave out --dry-run"),
     ):
         assert says in quorum.refused_for_free(tmp_path, *train, *words)
 
@@ -310,18 +312,16 @@ def test_a_run_goes_on_with_the_code_of_an_own_learner_that_it_began_with(
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
 
 
-def test_train_and_sweep_take_an_own_learner_too(
+def test_a_sweep_takes_an_own_learner_too(
     own: str, log: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     small = ("--private-steps", "3", "--transitions-per-expert", "1", "--minimum-experts", "136")
     words = (str(log), *BUDGET, *small, "--hidden", "--learner", f"{own}:Mine")
-    train, sweep = tmp_path / "train", tmp_path / "sweep"
-    quorum("train", *words, "--folder", train, "--accept", "one-expert-each")
+    sweep = tmp_path / "sweep"
     (tmp_path / "s.toml").write_text("[sweep.grid]\nclip-norm = [0.1, 0.2]\n")
     quorum("sweep", *words, "--config", tmp_path / "s.toml", "--folder", sweep, "--episodes", "1",
            "--seeds", "1")  # fmt: skip
-    for folder in (train, sweep / "winner"):
-        assert Policy.load(folder / "policy.safetensors").learner == "mine"
+    assert Policy.load(sweep / "winner" / "policy.safetensors").learner == "mine"
 
 
 def test_an_own_learner_that_is_made_already_is_taken_as_it_is(
@@ -338,8 +338,6 @@ def test_an_own_learner_that_is_made_already_is_taken_as_it_is(
 
 def test_every_setting_of_a_fit_is_a_flag_with_help_and_a_name_of_its_own() -> None:
     wanted = {field.name for field in fields(FitSettings)} - {"contribution"}  # code is Python's
-    for command in (commands.Fit, commands.Train):
-        flags = [flag for flag in flags_of(command) if flag.within == "settings"]
-        assert {flag.field for flag in flags} == wanted
-        defaults = {flag.field: flag.default for flag in flags}
-        assert FitSettings(**defaults) == FitSettings()
+    flags = [flag for flag in flags_of(Fit) if flag.within == "settings"]
+    assert {flag.field for flag in flags} == wanted
+    assert FitSettings(**{flag.field: flag.default for flag in flags}) == FitSettings()

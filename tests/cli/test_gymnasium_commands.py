@@ -1,4 +1,4 @@
-"""Environments of Gymnasium from the command line: parameters, workers, scores, what is refused."""
+"""Environments of Gymnasium from the command line: parameters, scores, what is refused."""
 
 import sys
 from pathlib import Path
@@ -35,18 +35,14 @@ def without_box2d(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Box2D", None)
 
 
-def test_the_return_is_the_same_for_any_number_of_workers(policy: Path, quorum: Quorum) -> None:
-    evaluate = ("evaluate", policy, *CARTPOLE)
-    lone, shared = (quorum.facts(*evaluate, "--workers", workers) for workers in (1, 2))
-    assert lone == shared
-    assert lone["score"] is None  # CartPole-v1 stops at 500 steps, and the scale is for 1000
-    assert lone["gymnasium_params"] == {}
-
-
 def test_with_our_time_limit_gymnasiums_cartpole_has_our_score(
     policy: Path, quorum: Quorum
 ) -> None:
-    words = ("--workers", "1", "--gymnasium-param", "max_episode_steps", "1000")
+    shorter = quorum.facts("evaluate", policy, *CARTPOLE)  # which stops at 500 steps
+    assert (shorter["score"], shorter["gymnasium_params"]) == (None, {})
+    assert all(50 < value <= 500 for value in shorter["returns"])  # a random policy has 22
+    assert [path.name for path in policy.parent.iterdir()] == [policy.name]  # no file is left
+    words = ("--gymnasium-param", "max_episode_steps", "1000")
     found = quorum.facts("evaluate", policy, *CARTPOLE, *words)
     facts = get_world("CartPole").facts
     scale = facts.reference_return - facts.random_return
@@ -73,7 +69,7 @@ def test_parameters_of_the_environment_are_kept_with_the_log(
     out = tmp_path / "log.arrow"
     quorum("demos", "collect", experts_file, "--out", out, "--gymnasium", "CartPole-v1",
            "--horizon", "6", "--gymnasium-param", "max_episode_steps", "6", "sutton_barto_reward",
-           "1", "--trajectories", "1", "--workers", "1")  # fmt: skip
+           "1", "--trajectories", "1")  # fmt: skip
     log = open_demonstrations(out)
     assert log.declared.world_params == {"max_episode_steps": 6.0, "sutton_barto_reward": 1.0}
     assert (log.episodes.length == 6).all()
@@ -94,18 +90,15 @@ def test_box2d_is_named_where_it_is_missing(
     assert not out.exists()
 
 
-def test_settings_of_no_environment_and_no_workers_are_refused(
+def test_settings_of_no_environment_are_refused(
     policy: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     evaluate = ("evaluate", str(policy))
     collect = ("demos", "collect", "experts", "--out", str(tmp_path / "log.arrow"))
     for command in (evaluate, collect):
-        assert "go with --gymnasium" in quorum.refused(
-            *command, "--gymnasium-param", "gravity", "-9.8"
-        )
-        assert "go with --gymnasium" in quorum.refused(*command, "--workers", "2")
+        said = quorum.refused(*command, "--gymnasium-param", "gravity", "-9.8")
+        assert "goes with --gymnasium" in said
     named = ("--gymnasium", "CartPole-v1")
-    assert "--workers is 0" in quorum.refused(*evaluate, *named, "--workers", "0")
     assert "gravitas" in quorum.refused(*evaluate, *named, "--gymnasium-param", "gravitas", "1")
     assert "--gymnasium-param instead" in quorum.refused(
         *collect, *named, "--horizon", "500", "--param", "gravity", "9"

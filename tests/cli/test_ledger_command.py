@@ -31,12 +31,9 @@ def test_a_ledger_needs_a_sensible_budget(
     assert named in quorum.refused_for_free(tmp_path, *create)
 
 
-def test_a_ledger_is_never_replaced(ledger: Path, quorum: Quorum) -> None:
+def test_a_new_ledger_has_spent_nothing_and_is_never_replaced(ledger: Path, quorum: Quorum) -> None:
     words = ("ledger", "create", ledger, "--epsilon", "99", "--delta", "1e-3")
     assert "already" in quorum.refused_for_free(ledger.parent, *words)
-
-
-def test_a_new_ledger_has_spent_nothing(ledger: Path, quorum: Quorum) -> None:
     facts = quorum.facts("ledger", "show", ledger)
     assert facts["kind"] == "production"
     assert (facts["epsilon"], facts["delta"], facts["spent_epsilon"]) == (30, 1e-3, 0)

@@ -22,20 +22,14 @@ def shown(*, terminal: bool, seconds: float, monkeypatch: pytest.MonkeyPatch) ->
     return written.getvalue()
 
 
-def test_a_file_gets_a_line_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_gets_a_line_once_a_minute_and_a_screen_its_bar_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lines = shown(terminal=False, seconds=61.0, monkeypatch=monkeypatch).splitlines()
     assert lines[0] == "steps: 2,000 of 5,000 after 61 s"
     assert "40%" in lines[-1]
-
-
-def test_work_of_less_than_a_minute_has_its_bar_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = shown(terminal=False, seconds=59.0, monkeypatch=monkeypatch).splitlines()
     assert line.startswith("steps  40%")
-
-
-def test_on_a_screen_the_bar_moves_and_nothing_else_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     assert "of 5,000" not in shown(terminal=True, seconds=61.0, monkeypatch=monkeypatch)
 
 

@@ -71,6 +71,7 @@ def test_words_become_the_fields_of_a_command() -> None:
             "unknown flag --experts: it is called --count now.",
         ),
         (("demos", "collect", "e", "--smoothing", "none"), "give one of greedy, uniform-mixture."),
+        (("train", "log.arrow"), "'quorum train' is 'quorum fit' now"),
         (("--verbose",), "unknown flag --verbose: name a command first, see 'quorum --help'."),
         (("experts", "trian"), "unknown command of 'quorum experts' 'trian' (did you mean train?)"),
     ],

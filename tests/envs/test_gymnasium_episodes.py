@@ -1,6 +1,8 @@
 """Gymnasium's environments for our policies."""
 
+import importlib.util
 import math
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -8,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from quorum_rl.envs.gymnasium_bridge import play_episodes
-from quorum_rl.envs.gymnasium_copies import Observations
+from quorum_rl.envs.gymnasium_bridge import play, play_episodes
+from quorum_rl.envs.gymnasium_copies import Copies, Observations
 from quorum_rl.errors import QuorumError
 
 
@@ -69,26 +71,34 @@ def test_short_episodes_are_not_favoured() -> None:
     assert abs(np.mean(lengths) - 5) < 5 * math.sqrt(60 / 9 / 400)
 
 
-def test_an_episode_can_be_replayed_in_gymnasium() -> None:
-    (episode,) = play_episodes("CartPole-v1", uniform(2), episodes=1, seed=2)
-    steps = len(episode.actions)
-    assert episode.observations.shape == (steps + 1, 4)
-    assert episode.observations.dtype == np.float32
-    assert episode.rewards.tolist() == [1.0] * steps
-    assert (episode.terminated, episode.truncated) == (True, False)
-
-    env: Any = gymnasium.make("CartPole-v1").unwrapped
-    env.reset(seed=0)
-    env.state = episode.observations[0].astype(np.float64)
-    for action, after in zip(episode.actions, episode.observations[1:], strict=True):
-        np.testing.assert_allclose(env.step(int(action))[0], after, rtol=1e-4, atol=1e-5)
+WINDY = {"gravity": -9.8, "enable_wind": 1, "wind_power": 5, "turbulence_power": 0.5}
+BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="needs Box2D")
 
 
-def test_a_time_limit_shows_as_truncated() -> None:
-    (episode,) = play_episodes(
-        lambda: gymnasium.make("CartPole-v1", max_episode_steps=4), leaning, episodes=1
-    )
-    assert (len(episode.actions), episode.terminated, episode.truncated) == (4, False, True)
+@pytest.mark.parametrize(
+    ("name", "params", "actions"),
+    [
+        ("CartPole-v1", {"max_episode_steps": 20}, 2),
+        pytest.param("LunarLander-v3", WINDY, 4, marks=BOX2D),
+    ],
+)
+def test_episodes_are_gymnasiums_own_to_the_bit(name: str, params: Any, actions: int) -> None:
+    """Nine in seven copies, so that some copies begin a second one."""
+    seeds = [11, 12, 2**63 + 13, 14, 15, 16, 17, 18, 19]
+    rng = np.random.default_rng(0)
+    with closing(Copies(name, params, count=7)) as copies:
+        played = play(copies, lambda seen: rng.integers(actions, size=len(seen)), seeds)
+    if name == "CartPole-v1":
+        assert {episode.truncated for episode in played} == {True, False}
+    env = gymnasium.make(name, **params)
+    for episode, seed in zip(played, seeds, strict=True):
+        assert episode.observations.dtype == np.float32
+        np.testing.assert_array_equal(episode.observations[0], env.reset(seed=seed)[0])
+        for time, action in enumerate(episode.actions):
+            observation, reward, terminated, truncated, _ = env.step(int(action))
+            np.testing.assert_array_equal(episode.observations[time + 1], observation)
+            assert episode.rewards[time] == reward
+        assert (episode.terminated, episode.truncated) == (terminated, truncated)
 
 
 def test_the_seed_decides_policies_that_draw() -> None:
@@ -151,6 +161,24 @@ def test_our_own_worlds_can_be_played_by_name() -> None:
 def test_environments_that_cannot_be_played_are_refused(env: Any, message: str) -> None:
     with pytest.raises(QuorumError, match=message):
         play_episodes(env, alternating, episodes=2)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"gravitas": 1.0}, r"cannot make 'CartPole-v1': .*gravitas.*\.$"),
+        ({"max_episode_steps": -3.0}, r"cannot make 'CartPole-v1': .*\.$"),
+        ({"sutton_barto_reward": float("nan")}, "'sutton_barto_reward' is nan: give a finite"),
+        ({"sutton_barto_reward": "yes"}, "'sutton_barto_reward' is 'yes': give a finite number"),
+    ],
+)
+def test_parameters_that_an_environment_does_not_take_are_refused(
+    params: Any, message: str
+) -> None:
+    with pytest.raises(QuorumError, match=message):
+        play_episodes("CartPole-v1", leaning, params=params, episodes=1)
+    with pytest.raises(QuorumError, match="not with a function"):
+        play_episodes(Countdown, alternating, params=params, episodes=1)
 
 
 def test_several_actions_at_once_and_observations_without_a_size_are_refused() -> None:

@@ -337,24 +337,19 @@ def test_collecting_from_gymnasium_depends_on_the_seed(from_gymnasium: Collected
     assert len(starts) == 2
 
 
-def test_a_log_from_gymnasium_depends_on_neither_workers_nor_how_many_act_at_once(
+def test_a_log_from_gymnasium_does_not_depend_on_how_many_act_at_once(
     from_gymnasium: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(experts: Population, workers: int) -> Demonstrations:
-        return collect_from_gymnasium(
-            experts,
-            "CartPole-v1",
-            {"max_episode_steps": LIMIT},
-            trajectories=4,
-            horizon=LIMIT,
-            workers=workers,
-            seed=2,
-        )[0]
-
-    assert_same(again(from_gymnasium.experts, 2), from_gymnasium.log)
     room = sys.modules[collect_from_gymnasium.__module__]  # its name is also a function's
     monkeypatch.setattr(room, "COPIES_AT_ONCE", 9)  # two experts, then the third
-    one_by_one = again(from_gymnasium.experts, 1)
+    one_by_one, _ = collect_from_gymnasium(
+        from_gymnasium.experts,
+        "CartPole-v1",
+        {"max_episode_steps": LIMIT},
+        trajectories=4,
+        horizon=LIMIT,
+        seed=2,
+    )
     assert_same(one_by_one, from_gymnasium.log)
     assert one_by_one.declared.world_params == {"max_episode_steps": LIMIT}
     assert from_gymnasium.log.declared.world_params == {}

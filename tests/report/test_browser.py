@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from reported_runs import change_json
 from quorum_rl.envs import get_world
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.report import write_report
-from quorum_rl.report.facts import Agreement
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import render
 
@@ -25,15 +23,7 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-CHARTS = ("budget", "comparison", "prefixes", "learning", "agreement")
-AGREEMENT = Agreement(
-    steps=tuple(range(1, 41)),
-    mean=tuple(0.9**step for step in range(40)),
-    median=tuple(0.88**step for step in range(40)),
-    low=tuple(0.8**step for step in range(40)),
-    high=tuple(0.95**step for step in range(40)),
-    trajectories=200,
-)
+CHARTS = ("budget", "comparison", "prefixes", "learning")
 MARKS = ".mark-rect path, .mark-rule line, .mark-symbol path, .mark-line path, .mark-area path"
 
 
@@ -52,7 +42,7 @@ def browser() -> Iterator[Any]:
 def file(written_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with every chart there is."""
     path = tmp_path_factory.mktemp("pages") / "report.html"
-    path.write_text(render(replace(gather(written_run), agreement=AGREEMENT)), encoding="utf-8")
+    path.write_text(render(gather(written_run)), encoding="utf-8")
     return path
 
 
@@ -131,7 +121,7 @@ def test_every_world_of_ours_is_drawn(
     assert page.locator(".picture svg").bounding_box()["height"] > 200
 
 
-@pytest.mark.parametrize("chart", ["budget", "comparison", "agreement"])
+@pytest.mark.parametrize("chart", ["budget", "comparison"])
 def test_a_click_on_the_legend_takes_a_part_away_and_back(
     chart: str, desktop: tuple[Any, list[str]]
 ) -> None:

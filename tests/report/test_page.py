@@ -11,17 +11,12 @@ from reported_runs import COMPARISON, RELEASE, change_json, write_run
 
 from quorum_rl.budget import Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
-from quorum_rl.errors import QuorumError
 from quorum_rl.report import write_report
-from quorum_rl.report.facts import Agreement, Spending
+from quorum_rl.report.facts import Spending
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import percent_text, render
 
 ATTACK = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>'\""
-AGREEMENT = Agreement(
-    steps=(1, 2), mean=(0.6, 0.3), median=(0.6, 0.2), low=(0.5, 0.0), high=(0.7, 0.4),
-    trajectories=200,
-)  # fmt: skip
 
 
 class Parts(HTMLParser):
@@ -160,18 +155,6 @@ def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> N
     assert "is bounded by ε and δ" not in text
 
 
-def test_a_page_with_diagnostics_says_so_and_never_takes_the_published_name(
-    run_folder: Path,
-) -> None:
-    with pytest.raises(QuorumError, match="published"):
-        write_report(run_folder, run_folder / "report.html", agreement=AGREEMENT)
-    path = write_report(run_folder, agreement=AGREEMENT)
-    assert path.name == "report-not-private.html"
-    page = path.read_text(encoding="utf-8")
-    assert "Contains diagnostics that are not private" in page
-    assert "agreement-chart" in json.loads(Parts(page).raw["script"][0])
-
-
 def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:
     whole = gather(run_folder)
     assert "quorum:covered" not in render(whole)
@@ -179,7 +162,6 @@ def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> 
     head = read_certificate(run_folder / "certificate.json").ledger_head
     said = f'<meta name="quorum:covered" content="{head}">'
     assert said in render(gather(run_folder))
-    assert "quorum:covered" not in render(replace(gather(run_folder), agreement=AGREEMENT))
 
 
 def test_an_absolute_path_is_not_told(run_folder: Path) -> None:

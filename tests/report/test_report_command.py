@@ -38,12 +38,3 @@ def test_json_gives_the_facts_and_writes_nothing(
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match="no folder"):
         Report(tmp_path / "nothing").run()
-
-
-def test_agreement_needs_both_files_and_the_word_for_it(run_folder: Path, tmp_path: Path) -> None:
-    one, other = tmp_path / "log.arrow", tmp_path / "experts.safetensors"
-    with pytest.raises(QuorumError, match="--diagnostics-not-private"):
-        Report(run_folder, demonstrations=one, experts=other).run()
-    with pytest.raises(QuorumError, match="give both"):
-        Report(run_folder, demonstrations=one, diagnostics_not_private=True).run()
-    assert not list(run_folder.glob("report*"))

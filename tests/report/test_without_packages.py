@@ -41,7 +41,7 @@ def test_a_run_is_checked_and_published_without_them(
     main(["certificate", "verify", str(run)])
     main(["publish", str(run), "--out", str(tmp_path / "bundle")])
     assert "without report.html, for it cannot be made: the report needs" in capsys.readouterr().out
-    main(["publish", str(tmp_path / "bundle"), "--check"])
+    main(["certificate", "verify", str(tmp_path / "bundle")])
 
 
 @pytest.mark.usefixtures("_hidden")

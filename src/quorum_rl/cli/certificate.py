@@ -83,7 +83,28 @@ class Verify:
             self._check_ledger()
         else:
             _refuse_delta(self.delta)
-            show_checked(self.file, self.ledger, self.public_key, as_json=self.json)
+            self._check_certificate()
+
+    def _check_certificate(self) -> None:
+        """Check a certificate, the folder of a run, or a bundle: what is wrong in it is a finding,
+        and what is not there a mistake of the user's."""
+        key = None if self.public_key is None else budget.public_key_in_hex(self.public_key)
+        file = _certificate_file(self.file)
+        is_bundle = (self.file / "MANIFEST.json").exists()
+        needed = [] if is_bundle else [file, file.parent / budget.LEDGER]
+        if self.ledger is not None:
+            needed[1:] = [self.ledger]
+        try:
+            if is_bundle:
+                checked = report.check_bundle(self.file, ledger=self.ledger, public_key=key)
+            else:
+                checked = budget.check_certificate(file, ledger=self.ledger, public_key=key)
+        except QuorumError as error:
+            without_package = isinstance(error.__cause__, ImportError)
+            if without_package or not all(place.is_file() for place in needed):
+                raise
+            raise RefutedError(str(error)) from error
+        show_facts(checked.facts(), *checked.sentences(), as_json=self.json)
 
     def _check_ledger(self) -> None:
         if self.ledger is not None or self.public_key is not None:
@@ -142,32 +163,6 @@ class Sign:
     def run(self) -> None:
         budget.read_certificate(self.file)  # nothing else is signed
         console().print(f"the signature is in {budget.sign_file(self.file, self.key)}")
-
-
-def show_checked(path: Path, ledger: Path | None, public_key: str | None, *, as_json: bool) -> None:
-    """Check a certificate, the folder of a run, or a bundle, and say what was found beside it.
-
-    Raises:
-        RefutedError: if anything in it is wrong.
-        QuorumError: if there is nothing to check.
-    """
-    key = None if public_key is None else budget.public_key_in_hex(public_key)
-    file = _certificate_file(path)
-    is_bundle = (path / "MANIFEST.json").exists()
-    needed = [] if is_bundle else [file, file.parent / budget.LEDGER]
-    if ledger is not None:
-        needed[1:] = [ledger]
-    try:
-        if is_bundle:
-            checked = report.check_bundle(path, ledger=ledger, public_key=key)
-        else:
-            checked = budget.check_certificate(file, ledger=ledger, public_key=key)
-    except QuorumError as error:
-        without_package = isinstance(error.__cause__, ImportError)
-        if without_package or not all(place.is_file() for place in needed):
-            raise
-        raise RefutedError(str(error)) from error
-    show_facts(checked.facts(), *checked.sentences(), as_json=as_json)
 
 
 def _is_ledger(path: Path) -> bool:

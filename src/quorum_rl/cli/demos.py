@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from quorum_rl import envs, experts, logs, report
+from quorum_rl import experts, logs, report
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, given, world_to_use
+from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, WorldFlags, given
 from quorum_rl.cli.output import (
     check_new_file,
     console,
@@ -14,7 +14,7 @@ from quorum_rl.cli.output import (
     show_facts,
     start_jax,
 )
-from quorum_rl.cli.parser import RUNS_CODE, Positional
+from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MINARI = "minari:"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collect(GymnasiumFlags, NewFile):
+class Collect(WorldFlags, GymnasiumFlags, NewFile):
     """Let every expert act, and keep what they did.
 
     Experts are smoothed to the floor p_min first: afterwards it is too late.
@@ -42,10 +42,6 @@ class Collect(GymnasiumFlags, NewFile):
     """The floor under every action's probability; 0 leaves the experts as they are."""
     smoothing: Literal["greedy", "uniform-mixture"] = "greedy"
     """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
-    world: Annotated[str | None, RUNS_CODE] = None
-    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
-    param: dict[str, float] = field(default_factory=dict)
-    """World parameters to change, such as --param time_limit 500."""
     horizon: int | None = None
     """The time limit of the Gymnasium environment, which you declare."""
     minimum_experts: int | None = None
@@ -65,7 +61,7 @@ class Collect(GymnasiumFlags, NewFile):
                 "--param and --world do not go with --gymnasium: use --gymnasium-param instead."
             )
         self.check_gymnasium()
-        # One process steps Gymnasium's environments, with workers of its own.
+        # One process steps Gymnasium's environments.
         is_first = start_jax(together=self.gymnasium is None)
         population = experts.load_population(self.experts)
         acting: experts.UnloggedExperts = population
@@ -87,12 +83,10 @@ class Collect(GymnasiumFlags, NewFile):
     ) -> "logs.Demonstrations":
         options = given(self, "trajectories minimum_experts seed")
         if self.gymnasium is not None:
-            options |= {"horizon": self.horizon, "workers": self.processes()}
+            options["horizon"] = self.horizon
             place = self.gymnasium, self.gymnasium_param
             return logs.collect_from_gymnasium(acting, *place, **options)[0]
-        world = world_to_use(self.world, population.origin.get("world"), "these experts")
-        params = envs.with_params(world, **self.param)
-        return logs.collect(acting, world, params, **options)[0]
+        return logs.collect(acting, *self.world_of(population), **options)[0]
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Evaluate(GymnasiumFlags):
 
     def _measured_in(self, environment: str, policy: "quorum_rl.Policy") -> dict[str, Any]:
         params = self.gymnasium_param
-        options = {**given(self, "episodes seed"), "workers": self.processes()}
+        options = given(self, "episodes seed")
         returns = evaluation.gymnasium_returns(policy.act, environment, params, **options)
         world = evaluation.same_world(environment, params)
         normalised = None if world is None else world.facts.normalised

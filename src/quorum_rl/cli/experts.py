@@ -1,11 +1,11 @@
 """`quorum experts`: train a population, and look at one."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from quorum_rl import envs, experts, report
-from quorum_rl.cli.flags import DiagnosticFlags, NewFile, given, world_to_use
+from quorum_rl.cli.flags import DiagnosticFlags, NewFile, WorldFlags, given
 from quorum_rl.cli.output import save_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 
@@ -96,7 +96,7 @@ class Show:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Returns(DiagnosticFlags):
+class Returns(WorldFlags, DiagnosticFlags):
     """Measure how good each expert is on the default world, and draw the histogram.
 
     This looks at single experts, so it is no release: it needs --diagnostics-not-private.
@@ -110,18 +110,13 @@ class Returns(DiagnosticFlags):
     """The floor to which experts are smoothed before they act; 0 for greedy ones."""
     episodes: int = 20
     """Episodes per expert."""
-    world: Annotated[str | None, RUNS_CODE] = None
-    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
-    param: dict[str, float] = field(default_factory=dict)
-    """World parameters to change, such as --param time_limit 1000."""
 
     def run(self) -> None:
         self.begin("the returns of single experts")
         import numpy as np
 
         population = experts.load_population(self.file)
-        world = world_to_use(self.world, population.origin.get("world"), "these experts")
-        params = envs.with_params(world, **self.param)
+        world, params = self.world_of(population)
         options = given(self, "episodes p_min seed")
         returns = experts.default_returns(population, world, params, **options)
         quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])

@@ -1,6 +1,5 @@
-"""`quorum fit` and `quorum train`: from demonstrations to a policy, in one command or in two."""
+"""`quorum fit`: from demonstrations to a policy."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,19 +21,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Training(TrainingFlags, ABC):
-    """What both commands are told, and how they run."""
+class Fit(ExpertFlags, TrainingFlags):
+    """Learn one policy that may be published, at a cost of at most epsilon at delta.
 
+    Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
+    plan before it spends, and refuses one that would be noise. Ctrl-C stops after the steps under
+    way; the same command goes on from there, with the same noise and without paying again. Uses all
+    devices; for several processes see docs/scale.md.
+
+    Example: quorum fit cartpole.arrow --epsilon 1 --delta 1e-4 --minimum-experts 299 --folder
+    runs/cartpole --accept one-expert-each
+    """
+
+    released: Path | None = None
+    """Go on after a release: the file that 'quorum release' wrote, which the ledger must hold. Both
+    stages together then cost at most epsilon."""
     seed: int | None = None
     """For reproduction only: the noise hides nothing from someone who knows the seed."""
+    dry_run: bool = False
+    """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
 
-    common: ClassVar = ("epsilon", "delta", "learner", "method", "released", "folder", "ledger",
+    common: ClassVar = ("epsilon", "delta", "learner", "method", "folder", "ledger",
                         "minimum-experts", "accept", "dry-run", "json", "seed")  # fmt: skip
 
     def run(self) -> None:
+        self._check_flags()
+        if self.dry_run:
+            self._plan()
+            return
         if not start_jax(together=True):
             with stoppable(console(stderr=True)):  # Ctrl-C is for the first, and ends its help
-                self._help(self._options())
+                self._help()
             return
         shown = console(stderr=self.json)
         try:
@@ -46,36 +63,32 @@ class _Training(TrainingFlags, ABC):
                         "folder": self.folder,
                         "report": shown.print,
                         "progress": progress,
-                        "command": as_toml([self._name], self),
+                        "command": as_toml(["fit"], self),
                     }
                 )
         except Interrupted as stop:
-            again = repeated([self._name], self, self.folder / "config.toml")
+            again = repeated(["fit"], self, self.folder / "config.toml")
             raise Interrupted(f"{stop} Go on with: {again}") from None
         self._show(made)
 
-    @property
-    def _name(self) -> str:
-        return type(self).__name__.lower()
-
-    @abstractmethod
-    def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
-        """Do what the command is for."""
-
-    @abstractmethod
-    def _help(self, options: dict[str, Any]) -> None:
-        """Do this process's share of it, where this is not the first."""
+    def _check_flags(self) -> None:
+        """Refuse what has no effect after a release that is made."""
+        if self.released is None:
+            return
+        if self.ledger is None:
+            raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
+        for name in ("experts", "minimum_trajectories", "dry_run", "diagnostics_not_private"):
+            if getattr(self, name) != getattr(type(self), name):
+                said = "EXPERTS" if name == "experts" else f"--{name.replace('_', '-')}"
+                raise QuorumError(f"--released goes on after a release: leave out {said}.")
 
     def _options(self) -> dict[str, Any]:
         """What is the same in all processes, by the names that `fit` has."""
         return {
-            **given(self, "epsilon delta minimum_experts settings seed diagnostics_not_private"),
+            **given(self, "epsilon delta minimum_experts settings seed"),
             "learner": self.chosen_learner(),
             "learner_settings": self.learner_settings(),
         }
-
-    def _budget(self) -> "budget.Budget | None":
-        return None if self.ledger is None else budget.Budget.open(self.ledger)
 
     def _show(self, made: "pipeline.Fitted") -> None:
         certified, released = made.certificate, made.released
@@ -93,37 +106,22 @@ class _Training(TrainingFlags, ABC):
         said = [] if certified is None else [certified.statement]
         show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Fit(ExpertFlags, _Training):
-    """Learn one policy that may be published, at a cost of at most epsilon at delta.
-
-    Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
-    plan before it spends, and refuses one that would be noise. Ctrl-C stops after the steps under
-    way; the same command goes on from there, with the same noise and without paying again. Uses all
-    devices; for several processes see docs/scale.md.
-
-    Example: quorum fit cartpole.arrow --epsilon 1 --delta 1e-4 --minimum-experts 299 --folder
-    runs/cartpole --accept one-expert-each
-    """
-
-    dry_run: bool = False
-    """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
-
-    def run(self) -> None:
-        if self.dry_run:
-            self._plan()
-        else:
-            super().run()
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "minimum_trajectories": self.minimum_trajectories}
-
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
-        return pipeline.fit(*self._given(), budget=self._budget(), **options)
+        paid = None if self.ledger is None else budget.Budget.open(self.ledger)
+        if self.released is None or paid is None:
+            return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit()))
+        log = logs.open_demonstrations(self.demonstrations)
+        return pipeline.fit_after_release(log, self.released, budget=paid, **options)
 
-    def _help(self, options: dict[str, Any]) -> None:
-        pipeline.help_fit(*self._given(), **options)
+    def _help(self) -> None:
+        """Do this process's share of it, where this is not the first."""
+        if self.released is not None:
+            raise QuorumError("training after a release is for one process: start it by itself.")
+        pipeline.help_fit(*self._given(), **(self._options() | self._of_fit()))
+
+    def _of_fit(self) -> dict[str, Any]:
+        """What only a fit without a release before it takes."""
+        return given(self, "minimum_trajectories diagnostics_not_private")
 
     def _given(self) -> "tuple[logs.Demonstrations, LoggedExperts | None]":
         log = logs.open_demonstrations(self.demonstrations)
@@ -203,35 +201,3 @@ class Fit(ExpertFlags, _Training):
         for event in plan.events:
             releasing = plan.release is not None and event == plan.release.event
             release.accepted_assumptions(event, self.accept, kind, by_making=releasing)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Train(_Training):
-    """Stage 2 alone: train after a release that 'quorum release' made, or with noise everywhere.
-
-    Training sees only what the release left of the demonstrations. The noise is such that the
-    release and the training cost at most epsilon at delta together.
-
-    Example: quorum train cartpole.arrow --released released.parquet --ledger cartpole.ledger
-    --epsilon 10 --delta 2e-4 --minimum-experts 299 --folder runs/cartpole --accept one-expert-each
-    """
-
-    folder: Path = Path("runs/train")
-    """Where everything is written."""
-    released: Path | None = None
-    """What 'quorum release' wrote; the ledger must hold that release. Without it every step has
-    noise."""
-
-    def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
-        log, paid = logs.open_demonstrations(self.demonstrations), self._budget()
-        if self.released is None:
-            return pipeline.fit(log, None, budget=paid, **options)
-        if paid is None:
-            raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
-        del options["diagnostics_not_private"]  # what is released is learned from, whatever it says
-        return pipeline.fit_after_release(log, self.released, budget=paid, **options)
-
-    def _help(self, options: dict[str, Any]) -> None:
-        if self.released is not None:
-            raise QuorumError("training after a release is for one process: start it by itself.")
-        pipeline.help_fit(logs.open_demonstrations(self.demonstrations), None, **options)

@@ -9,11 +9,11 @@ from quorum_rl import budget, envs, learners, logs
 from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.output import check_new_file, check_picture, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
-from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
 
 if TYPE_CHECKING:
-    from quorum_rl.experts import LoggedExperts
+    from quorum_rl.experts import LoggedExperts, Population
 
 POLICY: Final = "policy.safetensors"  # in the folder of a run
 # What a command line can say: an optimiser by name, and of a contribution nothing.
@@ -144,10 +144,30 @@ class DiagnosticFlags:
         Raises:
             QuorumError: unless the user said that they know what that means.
         """
-        check_diagnostics(what, self.diagnostics_not_private)
+        if not self.diagnostics_not_private:
+            raise QuorumError(
+                f"{what} would be computed from private data without noise: add "
+                "--diagnostics-not-private if these are synthetic experts or nobody else will see "
+                "it."
+            )
         if self.picture is not None:
             check_picture(self.picture)
         start_jax()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldFlags:
+    """The world in which experts of a file act."""
+
+    world: Annotated[str | None, RUNS_CODE] = None
+    """The world, where it is in a Python file of yours: path/to/file.py:NAME."""
+    param: dict[str, float] = field(default_factory=dict)
+    """World parameters to change, such as --param time_limit 500."""
+
+    def world_of(self, population: "Population") -> "tuple[envs.AnyWorld, Any]":
+        """The world and its parameters."""
+        world = world_to_use(self.world, population.origin.get("world"), "these experts")
+        return world, envs.with_params(world, **self.param)
 
 
 def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyWorld":
@@ -166,15 +186,6 @@ def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyW
     return envs.get_world(named or str(found))
 
 
-def check_diagnostics(what: str, accepted: bool) -> None:
-    """Refuse to look at private data without noise, unless somebody says that this is known."""
-    if not accepted:
-        raise QuorumError(
-            f"{what} would be computed from private data without noise: add "
-            "--diagnostics-not-private if these are synthetic experts or nobody else will see it."
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumFlags:
     """A Gymnasium environment in the place of a world."""
@@ -183,18 +194,8 @@ class GymnasiumFlags:
     """Act in this Gymnasium environment instead of the world, such as LunarLander-v3."""
     gymnasium_param: dict[str, float] = field(default_factory=dict)
     """Its parameters to change, such as --gymnasium-param gravity -9.8 enable_wind 1."""
-    workers: int | None = None
-    """Processes that step the Gymnasium environment: as many as there are cores unless given."""
 
     def check_gymnasium(self) -> None:
-        """Refuse settings of a Gymnasium environment where there is none, and no workers."""
-        if self.gymnasium is None and (self.gymnasium_param or self.workers is not None):
-            raise QuorumError("--gymnasium-param and --workers go with --gymnasium: name it.")
-        if self.workers is not None:
-            require("--workers", self.workers, at_least(1))
-
-    def processes(self) -> int:
-        """How many step the environment."""
-        from quorum_rl.distributed import usable_cores  # late, for it imports JAX
-
-        return self.workers or usable_cores()
+        """Refuse settings of a Gymnasium environment where there is none."""
+        if self.gymnasium is None and self.gymnasium_param:
+            raise QuorumError("--gymnasium-param goes with --gymnasium: name the environment.")

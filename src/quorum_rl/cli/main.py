@@ -21,7 +21,7 @@ DESCRIPTION: Final = """Quorum learns one policy from the logged decisions of ma
 nobody can tell from the policy whether any one expert took part.
 
 In order: worlds, experts (who is protected), demos (what they did), ledger (what may be spent),
-then fit, which plans, releases and trains; or plan, release and train one by one. Then evaluate,
+then fit, which plans, releases and trains; or plan and release, and fit after it. Then evaluate,
 report, certificate and publish. Start with 'quorum demo', then 'quorum fit --help'."""
 
 
@@ -42,7 +42,6 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "plan": ("What a release would cost and give, from declared numbers alone.", ()),
     "release": ("Stage 1: release the prefixes that a quorum agrees on.", ()),
     "fit": ("Both stages: from demonstrations and experts to a policy.", ()),
-    "train": ("Stage 2 alone: train after a release, or with noise everywhere.", ()),
     "sweep": ("Many settings tried together, and the best of them accounted.", ()),
     "evaluate": ("How good a finished policy is, which costs no privacy.", ()),
     "report": ("A finished run as one page that needs no network.", ()),
@@ -53,6 +52,11 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "audit": ("Attack the guarantee: what was lost at least, beside the claim.", ()),
     "publish": ("The bundle of a run that may leave the building.", ()),
     "completion": ("A script with which a shell completes these words.", ()),
+}
+
+GONE: Final = {
+    "train": "'quorum train' is 'quorum fit' now: call it so, and a table [train] of a "
+    "configuration [fit].",
 }
 
 
@@ -134,6 +138,8 @@ def command_of(words: Sequence[str]) -> Runnable:
         called = " ".join(["quorum", *path])
         if not rest or rest[0].startswith("-"):
             raise _overview(called, path, names, rest)
+        if not path and rest[0] in GONE:
+            raise QuorumError(GONE[rest[0]])
         if rest[0] not in names:
             kind = f"command of '{called}'" if path else "command"
             raise unknown_name(kind, rest[0], names)
@@ -164,8 +170,8 @@ def paths() -> list[tuple[str, ...]]:
 
 def load(path: Sequence[str]) -> Any:
     """The class of a command."""
-    module = "fit" if path[0] == "train" else path[0]
-    return getattr(importlib.import_module(f"quorum_rl.cli.{module}"), path[-1].capitalize())
+    module = importlib.import_module(f"quorum_rl.cli.{path[0]}")
+    return getattr(module, path[-1].capitalize())
 
 
 def _show_help(command: Any, called: str, words: Sequence[str], table: str | None = None) -> None:

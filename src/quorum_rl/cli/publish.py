@@ -5,26 +5,25 @@ from pathlib import Path
 from typing import Annotated
 
 from quorum_rl import report
-from quorum_rl.cli.certificate import show_checked
 from quorum_rl.cli.flags import given
 from quorum_rl.cli.output import show_facts
 from quorum_rl.cli.parser import Positional
-from quorum_rl.errors import QuorumError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Publish:
-    """Write what may be published of a finished run into a new folder, or check such a folder.
+    """Write what may be published of a finished run into a new folder.
 
     The bundle has the policy, its certificate and the ledger as far as that covers it; nothing else
-    of the run, unless asked for. A run that is not private is refused.
+    of the run, unless asked for. A run that is not private is refused. Whoever gets the bundle
+    checks it with 'quorum certificate verify'.
 
     Example: quorum publish runs/desks --out desks-policy
     """
 
     run_folder: Annotated[Path, Positional("RUN")]
-    """The folder of a finished fit; with --check, a bundle."""
-    out: Path | None = None
+    """The folder of a finished fit."""
+    out: Path
     """The folder to write, which must be new."""
     ledger: Path | None = None
     """The run's ledger, if it is not in the folder."""
@@ -36,29 +35,10 @@ class Publish:
     """Sign the whole bundle with this key, a file of 'quorum certificate keygen'."""
     research_not_private: bool = False
     """I know that this is a research ledger: the bundle says first that it is not private."""
-    check: bool = False
-    """Check a bundle instead: every file, the certificate, the signature. Exit status 1 if anything
-    is wrong."""
-    public_key: str | None = None
-    """With --check: whose signature there must be; 64 hex digits, or a file with the key."""
     json: bool = False
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        (self._check if self.check else self._publish)()
-
-    def _check(self) -> None:
-        if self.out is not None:
-            raise QuorumError("--check writes nothing: leave out --out.")
-        if not (self.run_folder / "MANIFEST.json").is_file():
-            raise QuorumError(f"{str(self.run_folder)!r} is no bundle: it has no MANIFEST.json.")
-        show_checked(self.run_folder, self.ledger, self.public_key, as_json=self.json)
-
-    def _publish(self) -> None:
-        if self.out is None:
-            raise QuorumError("a bundle needs a new folder to be written into: give --out.")
-        if self.public_key is not None:
-            raise QuorumError("--public-key is for --check: sign with --key.")
         made = report.publish(
             self.run_folder,
             self.out,

@@ -4,14 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from quorum_rl import logs, report
-from quorum_rl.cli.expert_files import experts_from
-from quorum_rl.cli.flags import check_diagnostics
-from quorum_rl.cli.output import check_new_file, console, show_facts, start_jax
+from quorum_rl import report
+from quorum_rl.cli.output import check_new_file, console, show_facts
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
-
-TRAJECTORIES = 200  # sampled for the agreement curve
 
 
 @dataclass(frozen=True)
@@ -31,12 +27,6 @@ class Report:
     """Replace the file if it exists."""
     json: bool = False
     """Print what the report shows as JSON, and write nothing."""
-    demonstrations: Path | None = None
-    """Diagnostics: the logs, for the experts' agreement. Needs the experts and the flag below."""
-    experts: Path | None = None
-    """Diagnostics: the experts who made them."""
-    diagnostics_not_private: bool = False
-    """I know that the agreement is not private, and that the page must not be published."""
 
     def run(self) -> None:
         report.check_packages()
@@ -44,29 +34,14 @@ class Report:
             raise QuorumError(f"there is no folder {str(self.folder)!r}: give a run's folder.")
         if self.ledger is not None and not self.ledger.is_file():
             raise QuorumError(f"there is no ledger {str(self.ledger)!r}: give the run's own.")
-        agreement = self._agreement()
         if self.json:
-            found = report.gather(self.folder, agreement, self.ledger)
+            found = report.gather(self.folder, self.ledger)
             show_facts(_plain(asdict(found)), as_json=True)
             return
-        out = self.out or self.folder / report.report_name(agreement is not None)
+        out = self.out or self.folder / "report.html"
         check_new_file(out, overwrite=self.overwrite)
-        made = report.write_report(self.folder, out, agreement=agreement, ledger=self.ledger)
+        made = report.write_report(self.folder, out, ledger=self.ledger)
         console().print(f"the report is in {made}")
-
-    def _agreement(self) -> "report.Agreement | None":
-        """The agreement of the experts, where somebody asked for it knowingly."""
-        if self.demonstrations is self.experts is None and not self.diagnostics_not_private:
-            return None
-        if self.demonstrations is None or self.experts is None:
-            raise QuorumError(
-                "the agreement of the experts needs --demonstrations and --experts: give both."
-            )
-        check_diagnostics("the agreement of the experts", self.diagnostics_not_private)
-        start_jax()
-        log = logs.open_demonstrations(self.demonstrations)
-        experts = experts_from(self.experts, log)
-        return report.agreement_facts(logs.agreement_curve(experts, log, trajectories=TRAJECTORIES))
 
 
 def _plain(value: Any) -> Any:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         play_episodes as play_episodes,
     )
     from quorum_rl.envs.gymnasium_copies import (
+        Copies as Copies,
         EnvParams as EnvParams,
         EnvSource as EnvSource,
         environment_sizes as environment_sizes,
-        open_copies as open_copies,
     )
     from quorum_rl.envs.reference import (
         episode_returns as episode_returns,
@@ -59,7 +59,7 @@ else:
             "conformance": "check_world",
             "drawing": "draw_episode draw_state save_figure",
             "gymnasium_bridge": "Seed WorldEnv play play_episodes",
-            "gymnasium_copies": "EnvParams EnvSource environment_sizes open_copies",
+            "gymnasium_copies": "Copies EnvParams EnvSource environment_sizes",
             "reference": "episode_returns measured_units reference_policy units_of",
             "registry": "get_world world_names",
             "rollout": "Running advance roll_out start uniform_policy",

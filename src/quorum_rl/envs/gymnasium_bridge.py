@@ -7,6 +7,7 @@ environment with discrete actions.
 
 import operator
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, SupportsIndex, TypeAlias
@@ -24,7 +25,6 @@ from quorum_rl.envs.gymnasium_copies import (
     EnvParams,
     EnvSource,
     Observations,
-    open_copies,
 )
 from quorum_rl.envs.registry import get_world
 from quorum_rl.envs.world import AnyWorld, Array, Key, Step, with_params
@@ -189,7 +189,6 @@ def play_episodes(
     params: EnvParams | None = None,
     episodes: int,
     copies: int = 8,
-    workers: int = 1,
     longest: int | None = None,
     seed: Seed = 0,
 ) -> list[Episode]:
@@ -201,9 +200,8 @@ def play_episodes(
 
     Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes one-hot);
     actions count from 0 even where the environment's own do not. Episode i starts from its own
-    seed: which episodes are played does not depend on `copies`, and nothing depends on `workers`,
-    the processes that step the copies (see `open_copies`). Without a seed, chance comes from the
-    operating system.
+    seed: which episodes are played does not depend on `copies`. Without a seed, chance comes from
+    the operating system.
 
     Shapes: `policy` always sees `min(copies, episodes)` rows, so a compiled one compiles once;
     rows of copies that have nothing left to play keep their last observation and their actions
@@ -212,14 +210,14 @@ def play_episodes(
     Raises:
         QuorumError: for an unknown environment or parameter, actions that are not `Discrete`,
             observations that cannot be flattened, a policy that returns anything but one action
-            per row, an episode that has not ended after `longest` steps, or a worker that dies.
+            per row, or an episode that has not ended after `longest` steps.
     """
     require("episodes", episodes, at_least(1))
     require("copies", copies, at_least(1))
     for_starts, for_policy = np.random.SeedSequence(seed).spawn(2)
     starts = for_starts.generate_state(episodes, np.uint64).tolist()
     rng = np.random.default_rng(for_policy)
-    with open_copies(env, params, count=min(copies, episodes), workers=workers) as opened:
+    with closing(Copies(env, params, count=min(copies, episodes))) as opened:
         return play(opened, lambda seen: policy(seen, rng), starts, longest=longest)
 
 

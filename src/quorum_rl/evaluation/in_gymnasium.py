@@ -17,7 +17,7 @@ from quorum_rl.envs import (
 )
 from quorum_rl.evaluation.returns import GreedyPolicy
 
-COPIES: Final = 64  # enough for a few on each core, and not a matter of how many cores there are
+COPIES: Final = 64  # stepped together, so that the policy is asked about many rows at once
 TIME_LIMIT: Final = "max_episode_steps"  # which gymnasium.make knows for every environment
 SAME_WORLDS: Final = {
     "CartPole-v1": "CartPole",
@@ -35,13 +35,11 @@ def gymnasium_returns(
     episodes: int,
     seed: Seed = 0,
     copies: int = COPIES,
-    workers: int = 1,
 ) -> npt.NDArray[np.float64]:
     """Undiscounted returns of one policy in a Gymnasium environment, up to its own time limit.
 
     `params` go to `gymnasium.make` with the environment's name, another time limit as
-    `{"max_episode_steps": 1000}`. `workers` processes step the environments (see
-    `envs.open_copies`): the returns do not depend on their number.
+    `{"max_episode_steps": 1000}`.
 
     Shapes: the result is `(episodes,)`.
 
@@ -54,7 +52,6 @@ def gymnasium_returns(
         params=params,
         episodes=episodes,
         copies=copies,
-        workers=workers,
         seed=seed,
     )
     return np.array([episode.rewards.sum() for episode in played])

@@ -6,6 +6,7 @@ release's randomness, so without a seed they come from the operating system.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -26,11 +27,11 @@ from quorum_rl.distributed import (
 )
 from quorum_rl.envs import (
     AnyWorld,
+    Copies,
     EnvParams,
     EnvSource,
     checked,
     environment_sizes,
-    open_copies,
     play,
 )
 from quorum_rl.errors import QuorumError, at_least, require
@@ -221,18 +222,15 @@ def collect_from_gymnasium(
     trajectories: int,
     horizon: int,
     minimum_experts: int | None = None,
-    workers: int = 1,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
     """As `collect`, in any Gymnasium environment with discrete actions.
 
     `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
-    limit of the environment; a longer episode is an error. `workers` processes step the
-    environments (see `envs.open_copies`): the log does not depend on their number.
+    limit of the environment; a longer episode is an error.
 
     Raises:
-        QuorumError: if the experts and the environment do not fit, an episode is too long, or a
-            worker dies.
+        QuorumError: if the experts and the environment do not fit, or an episode is too long.
     """
     sizes = environment_sizes(environment, params)
     _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
@@ -250,7 +248,7 @@ def collect_from_gymnasium(
     children = np.random.SeedSequence(seed).spawn(len(experts))
     at_once = min(max(COPIES_AT_ONCE // trajectories, 1), len(experts))
     played: list[Episode] = []
-    with open_copies(environment, params, count=at_once * trajectories, workers=workers) as copies:
+    with closing(Copies(environment, params, count=at_once * trajectories)) as copies:
         for first in range(0, len(experts), at_once):
             chosen = range(len(experts))[first : first + at_once]
             sources = [child.spawn(2) for child in children[first : first + at_once]]

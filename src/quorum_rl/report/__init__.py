@@ -6,11 +6,9 @@ from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
     from quorum_rl.report.bundle import check_bundle as check_bundle
-    from quorum_rl.report.facts import Agreement as Agreement
-    from quorum_rl.report.gathering import agreement_facts as agreement_facts, gather as gather
+    from quorum_rl.report.gathering import gather as gather
     from quorum_rl.report.page import (
         check_packages as check_packages,
-        report_name as report_name,
         write_report as write_report,
     )
     from quorum_rl.report.pictures import (
@@ -23,9 +21,8 @@ else:
         __name__,
         {
             "bundle": "check_bundle",
-            "facts": "Agreement",
-            "gathering": "agreement_facts gather",
-            "page": "check_packages report_name write_report",
+            "gathering": "gather",
+            "page": "check_packages write_report",
             "pictures": "draw_agreement draw_returns",
             "publishing": "Bundle publish",
         },

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quorum_rl.report.facts import (
-    Agreement,
     ComparedMethods,
     LearningCurve,
     Missing,
@@ -18,7 +17,6 @@ from quorum_rl.report.facts import (
 
 MOST_BARS: Final = 30
 TABLE_ROWS: Final = 20  # of a chart's table; a longer one is thinned out
-LEAST_SHARE: Final = 1e-4  # of the experts that is drawn
 
 Rows = list[dict[str, Any]]
 
@@ -45,8 +43,6 @@ def charts_of(report: RunReport) -> dict[str, Chart]:
         made["prefixes"] = _prefixes(report.prefixes)
     if not isinstance(report.learning, Missing):
         made["learning"] = _learning(report.learning)
-    if report.agreement is not None:
-        made["agreement"] = _agreement(report.agreement)
     return made
 
 
@@ -152,26 +148,6 @@ def _learning(curve: LearningCurve) -> Chart:
         {"rows": [{"step": step, "loss": loss} for step, loss in curve.points]},
         ("step", "loss on released data"),
         tuple((f"{step:,.0f}", f"{loss:.4g}") for step, loss in _thinned(curve.points)),
-    )
-
-
-def _agreement(agreement: Agreement) -> Chart:
-    rows: Rows = [
-        {"steps": steps, "share": max(share, LEAST_SHARE), "line": line}
-        for line, shares in (("mean", agreement.mean), ("median", agreement.median))
-        for steps, share in zip(agreement.steps, shares, strict=True)
-    ]
-    band = [
-        {"steps": steps, "low": max(low, LEAST_SHARE), "high": max(high, LEAST_SHARE)}
-        for steps, low, high in zip(agreement.steps, agreement.low, agreement.high, strict=True)
-    ]
-    table = _thinned(zip(agreement.steps, agreement.mean, agreement.median, strict=True))
-    return Chart(
-        "agreement-chart",
-        "Line chart of the share of experts who go along with a trajectory, by its length.",
-        {"rows": rows, "band": band, "least": LEAST_SHARE},
-        ("steps", "mean share", "median share"),
-        tuple((f"{steps:,}", f"{mean:.4f}", f"{median:.4f}") for steps, mean, median in table),
     )
 
 

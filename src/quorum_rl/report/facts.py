@@ -231,18 +231,6 @@ class EpisodePicture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """Diagnostics, NOT private: the share of experts who go along, by the prefix's length."""
-
-    steps: tuple[int, ...]
-    mean: tuple[float, ...]
-    median: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    trajectories: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """Everything on the page."""
 
@@ -257,7 +245,6 @@ class RunReport:
     prefixes: Maybe[Prefixes]
     learning: Maybe[LearningCurve]
     episode: Maybe[EpisodePicture]
-    agreement: Agreement | None
     repeat: str
     settings: tuple[tuple[str, str], ...]
     versions: tuple[tuple[str, str], ...]
@@ -265,6 +252,5 @@ class RunReport:
     @property
     def covered(self) -> bool:
         """Whether the certificate covers all that the page shows, so that it may be published."""
-        compared = not isinstance(self.comparison, Missing)
         claims = isinstance(self.guarantee, Guarantee) and self.guarantee.claims
-        return claims and not compared and self.agreement is None
+        return claims and isinstance(self.comparison, Missing)

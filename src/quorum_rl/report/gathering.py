@@ -21,12 +21,10 @@ from quorum_rl.json_files import (
     read_object,
     reading,
 )
-from quorum_rl.logs import QUANTILES, AgreementCurve
 from quorum_rl.privacy import event_from_json
 from quorum_rl.release import read_released
 from quorum_rl.report.episode import gather_episode
 from quorum_rl.report.facts import (
-    Agreement,
     ComparedMethods,
     Evaluation,
     Learned,
@@ -41,12 +39,6 @@ from quorum_rl.report.guarantee import gather_guarantee
 
 MOST_POINTS: Final = 400  # of a learning curve; more do not show
 PACKAGES: Final = ("jax", "numpy", "dp-accounting", "optax")
-DIAGNOSTICS: Final = Notice(
-    "Contains diagnostics that are not private",
-    "The agreement of the experts was computed from their logs without noise, which no certificate "
-    "covers. Do not pass this page on if the experts are real.",
-    grave=True,
-)
 NOT_PRIVATE: Final = Notice(
     "Not private",
     "This policy was trained on the logs without any noise. Nothing protects the experts in it.",
@@ -54,13 +46,11 @@ NOT_PRIVATE: Final = Notice(
 )
 
 
-def gather(
-    folder: Path, agreement: Agreement | None = None, ledger: Path | None = None
-) -> RunReport:
+def gather(folder: Path, ledger: Path | None = None) -> RunReport:
     """Everything a report shows about the run in `folder`, whose `ledger` may be elsewhere.
 
-    Guarantee: reads what may be published about the run and nothing else, `agreement` apart: not
-    the demonstrations, not the experts, nothing in `private/`.
+    Guarantee: reads what may be published about the run and nothing else: not the demonstrations,
+    not the experts, nothing in `private/`.
 
     Raises:
         QuorumError: if there is no run, or one of its files is damaged.
@@ -74,8 +64,6 @@ def gather(
     guarantee, spending, notices = gather_guarantee(folder, delta, ledger)
     if learned.method == "non-private":
         notices = (NOT_PRIVATE, *notices)
-    if agreement is not None:
-        notices = (DIAGNOSTICS, *notices)
     return RunReport(
         name=folder.resolve().name,
         made_at=datetime.now(UTC).date().isoformat(),
@@ -88,23 +76,9 @@ def gather(
         prefixes=_prefixes(folder, iterations),
         learning=_learning_curve(folder),
         episode=gather_episode(folder, learned.world),
-        agreement=agreement,
         repeat=_repeat(folder),
         settings=settings,
         versions=versions,
-    )
-
-
-def agreement_facts(curve: AgreementCurve) -> Agreement:
-    """An agreement curve as a report shows it. NOT private."""
-    low, median, high = (QUANTILES.index(level) for level in (0.1, 0.5, 0.9))
-    return Agreement(
-        steps=tuple(range(1, len(curve.mean) + 1)),
-        mean=tuple(curve.mean.tolist()),
-        median=tuple(curve.quantiles[:, median].tolist()),
-        low=tuple(curve.quantiles[:, low].tolist()),
-        high=tuple(curve.quantiles[:, high].tolist()),
-        trajectories=int(curve.trajectories[0]),
     )
 
 

@@ -8,51 +8,38 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from quorum_rl.errors import QuorumError, require_packages
+from quorum_rl.errors import require_packages
 from quorum_rl.files import replacing
 from quorum_rl.report.charts import charts_of
-from quorum_rl.report.facts import Agreement, Missing, RunReport, epsilon_text
+from quorum_rl.report.facts import Missing, RunReport, epsilon_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 FILE: Final = "report.html"
-DIAGNOSTICS_FILE: Final = "report-not-private.html"
 PACKAGES: Final = ("jinja2", "matplotlib", "vl_convert")  # the extra `report`
 
 
 def write_report(
-    folder: Path | str,
-    out: Path | str | None = None,
-    *,
-    agreement: Agreement | None = None,
-    ledger: Path | None = None,
+    folder: Path | str, out: Path | str | None = None, *, ledger: Path | None = None
 ) -> Path:
     """Write the report of the run in `folder` and say where: `report.html` there unless told.
 
     One HTML file that needs no network. It replaces an earlier one. The certificate is compared
     with the `ledger`, which is the one in the folder unless told otherwise.
 
-    Guarantee: without `agreement` it shows only what may be published: declared numbers, outputs of
-    private mechanisms, and what the certificate says. With it (diagnostics, NOT private) the page
-    says so, and is called `report-not-private.html` unless told otherwise.
+    Guarantee: it shows only declared numbers, outputs of private mechanisms, what the certificate
+    says, and a comparison where the folder has one.
 
     Raises:
-        QuorumError: if there is no run, one of its files is damaged, or the page cannot be written;
-            if a page with diagnostics would take the place of the one that is published; or if the
-            extra `report` is not installed.
+        QuorumError: if there is no run, one of its files is damaged, the page cannot be written, or
+            the extra `report` is not installed.
     """
     check_packages()
     from quorum_rl.report.gathering import gather  # late: this brings JAX
 
-    place = Path(folder)
-    path = Path(out) if out is not None else place / report_name(agreement is not None)
-    if agreement is not None and path.resolve() == (place / FILE).resolve():
-        raise QuorumError(
-            f"{str(path)!r} is the page that is published: give the one with diagnostics another "
-            "name."
-        )
-    page = render(gather(place, agreement, ledger))
+    path = Path(folder, FILE) if out is None else Path(out)
+    page = render(gather(Path(folder), ledger))
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
@@ -61,11 +48,6 @@ def write_report(
 def check_packages() -> None:
     """Refuse to make a report where the packages that draw it are not installed."""
     require_packages("the report", "report", *PACKAGES)
-
-
-def report_name(diagnostics: bool) -> str:
-    """What the page is called where nobody says."""
-    return DIAGNOSTICS_FILE if diagnostics else FILE
 
 
 def render(report: RunReport) -> str:

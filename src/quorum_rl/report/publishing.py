@@ -290,7 +290,7 @@ def _report(
         check_packages()
         from quorum_rl.report.gathering import gather  # late: this brings JAX
 
-        shown = replace(gather(run, None, ledger), made_at="for publication")
+        shown = replace(gather(run, ledger), made_at="for publication")
     except QuorumError as error:
         remarks.append(f"without {REPORT}, for it cannot be made: {error}")
         return {}

@@ -179,43 +179,6 @@ function learning({ rows }) {
   };
 }
 
-// The share of experts who go along with a trajectory, by length. Diagnostics, not private.
-function agreement({ rows, band, least }) {
-  const { param, colour, shown } = legendSwitch("line", ["mean", "median"], [orange, blue]);
-  const x = quantity("steps", { title: "steps in the prefix", scale: { type: "log", nice: false } });
-  const share = {
-    scale: { type: "log", domain: [least, 1] },
-    title: "share of the experts",
-    axis: { values: [1, 0.1, 0.01, 0.001, least] },
-  };
-  return {
-    height: 240,
-    layer: [
-      {
-        data: { values: band },
-        mark: { type: "area", color: blue, opacity: 0.15 },
-        encoding: { x, y: quantity("low", share), y2: { field: "high" } },
-      },
-      {
-        data: { values: rows },
-        params: [param],
-        transform: [shown],
-        mark: { type: "line", strokeWidth: 1.8 },
-        encoding: {
-          x,
-          y: quantity("share", share),
-          color: colour,
-          tooltip: [
-            category("line", { title: "curve" }),
-            quantity("steps", { title: "steps" }),
-            quantity("share", { title: "share", format: ".4f" }),
-          ],
-        },
-      },
-    ],
-  };
-}
-
 const config = {
   font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif",
   view: { stroke: null },
@@ -260,7 +223,7 @@ const common = {
   config,
 };
 
-const specifications = { budget, comparison, prefixes, learning, agreement };
+const specifications = { budget, comparison, prefixes, learning };
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const drawn = Object.entries(charts).map(([id, data]) => {
   const place = document.getElementById(id);
