@@ -55,6 +55,7 @@ envs/test_reference.py
 envs/test_rollout.py
 envs/test_units.py
 experts/test_checkpoint.py
+experts/test_onnx_process.py
 experts/test_population.py
 experts/test_ppo_iteration.py
 experts/test_ppo_training.py

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
 
-MEMORY: Final = "QUORUM_MEMORY_GIB"  # how much a table may take in memory
+MEMORY: Final = "QUORUM_MEMORY_GIB"  # how much a table, or an ONNX model, may take in memory
 MEMORY_GIB: Final = 4
 
 
@@ -28,17 +28,29 @@ def require_file(path: str | Path, what: str) -> None:
         raise QuorumError(f"{what} {str(path)!r}: there is no such file.")
 
 
+def allowed(variable: str, usual: float, unit: str) -> float:
+    """How much the user allows by an environment variable.
+
+    Raises:
+        QuorumError: if it holds no positive number.
+    """
+    text = os.environ.get(variable, str(usual))
+    try:
+        most = float(text)
+    except ValueError:
+        most = 0.0
+    if not 0 < most < float("inf"):
+        raise QuorumError(f"{variable} is {text!r}: give a number of {unit}.")
+    return most
+
+
 def check_memory(path: str | Path, needed: int) -> None:
     """Refuse a file that says it would take more memory than is allowed, before any is taken.
 
     Raises:
         QuorumError: naming the variable that allows more.
     """
-    text = os.environ.get(MEMORY, str(MEMORY_GIB))
-    try:
-        most = float(text)
-    except ValueError:
-        raise QuorumError(f"{MEMORY} is {text!r}: give a number of GiB.") from None
+    most = allowed(MEMORY, MEMORY_GIB, "GiB")
     if not needed <= most * 2**30:
         raise QuorumError(
             f"{str(path)!r} says that it holds {needed / 2**30:.1f} GiB, and {most:g} are taken at "

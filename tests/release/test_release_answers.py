@@ -8,15 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from fits import crowd, fitted, named
+from hostile_models import write_model
 from numbered_logs import scene, seeded, states
 
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts import (
     CallableExperts,
     LoggedExperts,
+    OnnxExperts,
     UnloggedExperts,
     expert_set,
     smoothed_by,
 )
+from quorum_rl.experts.onnx_process import OnnxProcess
 from quorum_rl.experts.policies import Policy
 from quorum_rl.experts.smoothing import Rule
 from quorum_rl.privacy.planner import ReleasePlan
@@ -130,3 +134,44 @@ def test_an_expert_cannot_change_what_the_next_one_sees() -> None:
     for row_by_row in (True, False):
         taken = asked([writes, sees], row_by_row).taken_probabilities(slice(None), [[7.0]], [0])
         np.testing.assert_allclose(taken, [[0.9], [0.9]])
+
+
+@pytest.fixture(name="asked_by_onnx")
+def _asked_by_onnx(tmp_path: Path) -> Any:
+    """Four sound experts and one of some kind, in ONNX files."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+
+    def made(kind: str, start: float) -> LoggedExperts:
+        kinds = ["sound", kind, "sound", "sound", "sound"]
+        files = [write_model(tmp_path / f"{n}.onnx", one, start) for n, one in enumerate(kinds)]
+        return LoggedExperts(
+            OnnxExperts.from_files(
+                files, observation_size=1, action_count=2, p_min=0.1, answer_seconds=0.8
+            )
+        )
+
+    return made
+
+
+@pytest.mark.parametrize("kind", ["hangs", "crashes"])
+def test_a_model_that_hangs_or_crashes_after_the_charge_counts_0(
+    kind: str, asked_by_onnx: Any, sharp: ReleasePlan, research: Path
+) -> None:
+    one = scene([5] * 5)
+    high = replace(sharp, event=replace(sharp.event, threshold=4.5))
+    sound_alone = states(seeded(one, high, research))
+    harm = sorted(set(sound_alone))[-2]  # the last states that are reached
+    found = states(seeded(one._replace(experts=asked_by_onnx(kind, harm)), high, research))
+    assert found == [state for state in sound_alone if state < harm]
+    assert found
+
+
+def test_a_release_in_which_a_model_may_raise_is_seen(
+    asked_by_onnx: Any, sharp: ReleasePlan, research: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OnnxProcess, "answers_or_nan", OnnxProcess.answers)
+    with pytest.raises(QuorumError, match="died"):
+        test_a_model_that_hangs_or_crashes_after_the_charge_counts_0(
+            "crashes", asked_by_onnx, sharp, research
+        )

@@ -4,21 +4,24 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Required, TypedDict, Unpack
+from typing import Literal, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import POSITIVE, QuorumError, require, require_packages
 from quorum_rl.experts.checks import (
+    SUM_TOLERANCE,
     Observations,
     Probabilities,
     checked_observations,
     checked_probabilities,
+    distributions_or_nan,
 )
 from quorum_rl.experts.expert_set import UnloggedExperts
+from quorum_rl.experts.onnx_process import OnnxProcess, allowed_seconds
+from quorum_rl.experts.onnx_worker import Answers, Question
 
-Answers = npt.NDArray[np.float64]  # (rows, action_count)
 Policy = Callable[[Observations], npt.ArrayLike]
 
 
@@ -99,10 +102,6 @@ class CallableExperts(_AskedInTurn):
 # --- ONNX files ---
 
 Output = Literal["probabilities", "logits"]
-FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-}
 
 
 def files_named(files: Sequence[Path], names: Sequence[str]) -> list[Path]:
@@ -131,18 +130,6 @@ def files_named(files: Sequence[Path], names: Sequence[str]) -> list[Path]:
     return [found[name] for name in names]
 
 
-@dataclass(frozen=True)
-class Model:
-    """One opened file: how to run it, and what it is."""
-
-    name: str
-    session: Any
-    input_name: str
-    input_type: type[np.floating[Any]]
-    output_name: str
-    one_row_only: bool  # exported with a batch of exactly one
-
-
 class OnnxOptions(TypedDict, total=False):
     """What is said of all files alike.
 
@@ -157,14 +144,19 @@ class OnnxOptions(TypedDict, total=False):
     output_name: str | None
     row_by_row: bool
     open_at_once: int
+    answer_seconds: float
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxExperts(_AskedInTurn):
     """One ONNX file per expert, run by onnxruntime on one thread; make it with `from_folder`.
 
+    All are run in one process of their own (`onnx_process`). Where a model takes longer than
+    `answer_seconds`, a public constant, or its process ends, there is no answer: a release counts
+    0 in that state, other queries raise.
+
     The first `open_at_once` models stay open once they have been used; further ones are opened
-    for each query and closed after it, which is slow but bounds the memory. The files must not
+    for each question and closed after it, which is slow but bounds the memory. The files must not
     change while the set is in use.
 
     Shapes: a model has one input `(batch, observation_size)` and an output `(batch, action_count)`;
@@ -176,7 +168,8 @@ class OnnxExperts(_AskedInTurn):
     output_name: str | None = None
     row_by_row: bool = True
     open_at_once: int = 1000
-    _opened: dict[int, Model] = field(default_factory=dict, init=False, repr=False)
+    answer_seconds: float = field(default_factory=allowed_seconds)
+    _process: OnnxProcess = field(default_factory=OnnxProcess, init=False, repr=False)
 
     @classmethod
     def from_folder(
@@ -203,19 +196,22 @@ class OnnxExperts(_AskedInTurn):
     ) -> "OnnxExperts":
         """One expert for each file, in this order.
 
-        Every file is opened once, so that a bad one is found now and not in the middle of a query.
+        Every file is opened and asked now, so that a bad one is found before anything is paid for.
 
         Raises:
-            QuorumError: without onnxruntime, and for a file that cannot be read or has another
-                form, naming the file.
+            QuorumError: without onnxruntime, and for a file that cannot be read, has another form,
+                crashes, takes longer than `answer_seconds` or answers twice differently, naming
+                the file.
         """
+        require_packages("asking ONNX experts", "onnx", "onnxruntime")
         made = cls([Path(file) for file in files], **options)
         for expert in range(len(made)):
-            made._model(expert)
+            made._check_repeats(expert)
         return made
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require("answer_seconds", self.answer_seconds, POSITIVE)
         if self.output not in ("probabilities", "logits"):
             raise QuorumError(f"output is {self.output!r}: choose 'probabilities' or 'logits'.")
 
@@ -229,98 +225,46 @@ class OnnxExperts(_AskedInTurn):
         return [self.files[number].name for number in experts]
 
     def _answer(self, expert: int, states: Observations) -> Answers:
-        model = self._model(expert)
-        step = 1 if self.row_by_row or model.one_row_only else max(len(states), 1)
-        answers = np.empty((len(states), self.action_count))
-        for row in range(0, len(states), step):
-            asked = states[row : row + step].astype(model.input_type)
-            try:
-                (found,) = model.session.run([model.output_name], {model.input_name: asked})
-            except Exception as error:  # onnxruntime's errors share no narrower base
-                raise QuorumError(f"{model.name}: the model fails to run ({error}).") from error
-            if np.shape(found) != (len(asked), self.action_count):
+        return self._process.answers(self._question(expert), states)
+
+    def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        numbers = range(len(self))[experts]
+        answers = np.empty((len(numbers), len(states), self.action_count))
+        for position, number in enumerate(numbers):
+            answers[position] = self._process.answers_or_nan(self._question(number), states)
+        found = distributions_or_nan(self._as_probabilities(answers), 0.0)
+        return distributions_or_nan(found / found.sum(axis=-1, keepdims=True), self.p_min)
+
+    def _question(self, expert: int) -> Question:
+        return Question(
+            file=str(self.files[expert]),
+            observation_size=self.observation_size,
+            action_count=self.action_count,
+            output_name=self.output_name,
+            row_by_row=self.row_by_row,
+            # Whole sets are scanned in order, so keeping the first ones beats keeping the latest.
+            keep_open=expert < self.open_at_once,
+            seconds=self.answer_seconds,
+        )
+
+    def _check_repeats(self, expert: int) -> None:
+        """Refuse a model that answers the same question twice differently.
+
+        It is asked again in the other order, and then each state alone. One row at a time, all
+        bits must be the same; in batches the rounding may differ, and nothing else.
+        """
+        states = np.random.default_rng(0).random((8, self.observation_size), np.float32)
+        states[0], states[1] = 0.0, 1.0
+        first = self._answer(expert, states)
+        alone = [self._answer(expert, state[None]) for state in states]
+        tolerance = 0.0 if self.row_by_row else SUM_TOLERANCE
+        for again in (self._answer(expert, states[::-1])[::-1], np.concatenate(alone)):
+            if not np.allclose(first, again, rtol=tolerance, atol=tolerance, equal_nan=True):
                 raise QuorumError(
-                    f"{model.name}: the model answered {len(asked)} state(s) with shape "
-                    f"{np.shape(found)}, not {(len(asked), self.action_count)}: choose the output "
-                    "that holds one number per action with output_name."
+                    f"{self.files[expert].name}: the model answers the same state differently when "
+                    "it is asked again: export it without random numbers, in evaluation mode."
                 )
-            answers[row : row + step] = found
-        return answers
-
-    def _model(self, expert: int) -> Model:
-        if expert in self._opened:
-            return self._opened[expert]
-        model = _opened(
-            self.files[expert], self.observation_size, self.action_count, self.output_name
-        )
-        # Whole sets are scanned in order, so keeping the first ones beats keeping the latest.
-        if len(self._opened) < self.open_at_once:
-            self._opened[expert] = model
-        return model
-
-
-def _opened(file: Path, observation_size: int, action_count: int, output_name: str | None) -> Model:
-    """Open one file and see that its input and output are what the set declares."""
-    session = _session(file)
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    if len(inputs) != 1:
-        raise QuorumError(
-            f"{file.name}: the model has {len(inputs)} inputs: export it with the observation only."
-        )
-    input_type = FLOAT_TYPES.get(inputs[0].type)
-    if input_type is None:
-        raise QuorumError(
-            f"{file.name}: the input is a {inputs[0].type}: export it with a float or double input."
-        )
-    chosen = [output for output in outputs if output_name in (None, output.name)]
-    if len(chosen) != 1:
-        raise QuorumError(
-            f"{file.name}: choose with output_name one of the model's outputs "
-            f"{', '.join(output.name for output in outputs)}, not {output_name!r}."
-        )
-    batch = _checked_width(file, "input", inputs[0].shape, observation_size)
-    _checked_width(file, "output", chosen[0].shape, action_count)
-    if isinstance(batch, int) and batch != 1:
-        raise QuorumError(
-            f"{file.name}: the batch is fixed at {batch}: export it with a dynamic batch, or 1."
-        )
-    return Model(
-        name=file.name,
-        session=session,
-        input_name=inputs[0].name,
-        input_type=input_type,
-        output_name=chosen[0].name,
-        one_row_only=batch == 1,
-    )
-
-
-def _session(file: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise QuorumError(
-            "ONNX experts need onnxruntime: install it with pip install 'quorum-rl[onnx]'."
-        ) from error
-    options = onnxruntime.SessionOptions()
-    # One thread: the models are small, and the order of its sums is then fixed.
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # problems come as exceptions, not as lines on the terminal
-    try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no narrower base
-        raise QuorumError(
-            f"{file.name}: this is not a model that onnxruntime can open ({error})."
-        ) from error
-
-
-def _checked_width(file: Path, what: str, shape: Sequence[Any], width: int) -> Any:
-    """The batch dimension of a shape: a number, or a name or None if it is dynamic."""
-    if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != width):
-        raise QuorumError(
-            f"{file.name}: the {what} has shape {tuple(shape)}: expected (batch, {width})."
-        )
-    return shape[0]
 
 
 def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
