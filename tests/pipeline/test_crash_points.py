@@ -1,0 +1,147 @@
+"""Killed at any operation on a file, a run goes on to the same bits, certificate and charges."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from dying_disk import dying
+from fits import SETTINGS, Crowd, crowd, fitted
+
+from quorum_rl.budget import Ledger, read_certificate, read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs import open_demonstrations, save_demonstrations
+from quorum_rl.policy import Policy
+from quorum_rl.release import used_markers
+
+# All of them with QUORUM_CRASHES=1; in the suite every so many, each time from another on.
+STRIDE = 1 if os.environ.get("QUORUM_CRASHES") else 4
+METHODS = {"local": replace(SETTINGS, method="dp-sgd"), "release": SETTINGS}
+
+
+def filed(folder: Path) -> Crowd:
+    """The crowd with its log in a file."""
+    folder.mkdir()
+    one = crowd(identity="a filed log")
+    save_demonstrations(one.log, folder / "log.arrow")
+    return one._replace(log=open_demonstrations(folder / "log.arrow"))
+
+
+def result(place: Path) -> Any:
+    """All that must be the same: the policy, the certificate, what was charged, what is there."""
+    made = read_certificate(place / "run" / "certificate.json")
+    policy = Policy.load(place / "run" / "policy.safetensors")
+    record = read_ledger(place / "run" / "ledger.jsonl")
+    return (
+        [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(policy.networks)],
+        (made.epsilon, made.marks, made.statement),
+        record.events,
+        sorted(str(path.relative_to(place)) for path in place.rglob("*")),
+        ["after" in path.read_text() for path in sorted(place.glob("log.arrow.*"))],
+    )
+
+
+def go_on(one: Crowd, place: Path, settings: Any) -> None:
+    try:
+        fitted(one, place / "run", settings=settings)
+    except QuorumError as error:
+        if "holds a finished run" not in str(error):
+            raise
+
+
+def operations(place: Path, settings: Any) -> int:
+    one = filed(place)
+    fitted(one, place / "run", settings=settings)  # so that everything is compiled
+    again = place.with_name(f"{place.name} counted")
+    one = filed(again)
+    with dying(None) as disk:
+        fitted(one, again / "run", settings=settings)
+    return len(disk.done)
+
+
+def differences(tmp_path: Path, settings: Any, stride: int) -> list[int]:
+    """At which operations a death changes anything."""
+    count = operations(tmp_path / "whole", settings)
+    wanted = result(tmp_path / "whole")
+    assert result(tmp_path / "whole counted") == wanted
+    found = []
+    for number in range(count % stride, count, stride):
+        place = tmp_path / str(number)
+        one = filed(place)
+        with dying(number):
+            fitted(one, place / "run", settings=settings)
+        try:
+            go_on(one, place, settings)
+            same = result(place) == wanted
+        except QuorumError:
+            same = False
+        if not same:
+            found.append(number)
+    assert count > 50
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_at_any_operation_a_fit_ends_the_same(method: str, tmp_path: Path) -> None:
+    assert differences(tmp_path, METHODS[method], STRIDE) == []
+
+
+def around_the_charge(tmp_path: Path, settings: Any) -> list[bool]:
+    """Whether a fit ends the same that died at each of the operations around its first charge."""
+    count = operations(tmp_path / "whole", settings)
+    wanted = result(tmp_path / "whole")
+    ends = []
+    with dying(None) as disk:
+        fitted(filed(tmp_path / "named"), tmp_path / "named" / "run", settings=settings)
+    charge = disk.done.index("write")
+    assert charge < count
+    for number in range(charge - 4, charge + 6):
+        place = tmp_path / str(number)
+        one = filed(place)
+        with dying(number):
+            fitted(one, place / "run", settings=settings)
+        try:
+            go_on(one, place, settings)
+            ends.append(result(place) == wanted)
+        except QuorumError:
+            ends.append(False)
+    return ends
+
+
+def marks_later(original: Callable[..., None]) -> Callable[..., None]:
+    def charge(self: Ledger, *args: Any, marks: Any = (), **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for mark in marks:
+            self.mark(mark)
+
+    return charge
+
+
+def test_the_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks after the charge, and intents that nobody takes for void."""
+    local = METHODS["local"]
+    (tmp_path / "sound").mkdir()
+    assert all(around_the_charge(tmp_path / "sound", local))
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", marks_later(Ledger.charge))
+        (tmp_path / "marks").mkdir()
+        assert not all(around_the_charge(tmp_path / "marks", local))
+    monkeypatch.setattr(used_markers, "_is_void", lambda *_: False)
+    (tmp_path / "intents").mkdir()
+    assert not all(around_the_charge(tmp_path / "intents", METHODS["release"]))
+
+
+def test_a_charge_cut_in_half_counts_as_all_that_was_left(tmp_path: Path) -> None:
+    place = tmp_path / "torn"
+    one, settings = filed(place), METHODS["local"]
+    with dying(None) as disk:
+        fitted(filed(tmp_path / "whole"), tmp_path / "whole" / "run", settings=settings)
+    with dying(disk.done.index("write"), torn=True):
+        fitted(one, place / "run", settings=settings)
+    assert read_ledger(place / "run" / "ledger.jsonl").torn
+    with pytest.raises(QuorumError, match="all of its budget counts as spent"):
+        fitted(one, place / "run", settings=settings)
