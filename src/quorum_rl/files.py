@@ -111,8 +111,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
         os.close(descriptor)
+        temporary.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

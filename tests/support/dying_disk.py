@@ -9,7 +9,7 @@ import builtins
 import io
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -68,7 +68,5 @@ def dying(dies_at: int | None, *, torn: bool = False) -> Iterator[DyingDisk]:
         patch.setattr(os, "open", disk.opening(os.open))
         patch.setattr(io, "open", disk.opening(io.open))
         patch.setattr(builtins, "open", disk.opening(builtins.open))
-        try:
+        with suppress(KilledError):
             yield disk
-        except KilledError:
-            pass
