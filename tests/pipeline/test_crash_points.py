@@ -62,26 +62,29 @@ def operations(place: Path, settings: Any) -> list[str]:
     return disk.done
 
 
+def ends_the_same(place: Path, settings: Any, dies_at: int, wanted: Any) -> bool:
+    """Whether a fit that died there and was started again has the wanted result."""
+    one = filed(place)
+    with dying(dies_at):
+        fitted(one, place / "run", settings=settings)
+    try:
+        go_on(one, place, settings)
+    except QuorumError:
+        return False
+    return bool(result(place) == wanted)
+
+
 def differences(tmp_path: Path, settings: Any) -> list[int]:
     """At which operations a death changes anything."""
     count = len(operations(tmp_path / "whole", settings))
     wanted = result(tmp_path / "whole")
-    assert result(tmp_path / "whole counted") == wanted
-    found = []
-    for number in range(count):
-        place = tmp_path / str(number)
-        one = filed(place)
-        with dying(number):
-            fitted(one, place / "run", settings=settings)
-        try:
-            go_on(one, place, settings)
-            same = result(place) == wanted
-        except QuorumError:
-            same = False
-        if not same:
-            found.append(number)
     assert count > 50
-    return found
+    assert result(tmp_path / "whole counted") == wanted
+    return [
+        number
+        for number in range(count)
+        if not ends_the_same(tmp_path / str(number), settings, number, wanted)
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -93,18 +96,10 @@ def around_the_charge(tmp_path: Path, settings: Any) -> list[bool]:
     """Whether a fit ends the same that died at each of the operations around its first charge."""
     charge = operations(tmp_path / "whole", settings).index("write")
     wanted = result(tmp_path / "whole")
-    ends = []
-    for number in range(charge - 4, charge + 6):
-        place = tmp_path / str(number)
-        one = filed(place)
-        with dying(number):
-            fitted(one, place / "run", settings=settings)
-        try:
-            go_on(one, place, settings)
-            ends.append(result(place) == wanted)
-        except QuorumError:
-            ends.append(False)
-    return ends
+    return [
+        ends_the_same(tmp_path / str(number), settings, number, wanted)
+        for number in range(charge - 4, charge + 6)
+    ]
 
 
 def marks_later(original: Callable[..., None]) -> Callable[..., None]:

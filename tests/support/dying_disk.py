@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 
-OPERATIONS = "write fsync ftruncate rename replace link unlink remove mkdir rmdir".split()
+OPERATIONS = [
+    "write",
+    "fsync",
+    "ftruncate",
+    "rename",
+    "replace",
+    "link",
+    "unlink",
+    "remove",
+    "mkdir",
+    "rmdir",
+]
 
 
 class KilledError(BaseException):
