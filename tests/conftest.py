@@ -61,6 +61,7 @@ experts/test_ppo_iteration.py
 experts/test_ppo_training.py
 learners/test_solving.py
 logs/test_collect.py
+pipeline/test_crash_points.py
 pipeline/test_fit.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_pays.py

@@ -1,12 +1,14 @@
 """Files: asking for one that is there, and writing so that a reader never sees half of one."""
 
+import fcntl
 import importlib.util
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from quorum_rl.errors import QuorumError
 
 MEMORY: Final = "QUORUM_MEMORY_GIB"  # how much a table, or an ONNX model, may take in memory
 MEMORY_GIB: Final = 4
+UNFINISHED: Final = ".unfinished-"  # in the names of temporary files
 
 
 def require_file(path: str | Path, what: str) -> None:
@@ -102,26 +105,61 @@ def attribute_in_file(kind: str, name: str) -> Any:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.
 
+    Guarantee: once the block has ended the file is on the disk under its name.
+
     Raises:
         QuorumError: if the file cannot be written there.
     """
     try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix
-        )
+        descriptor, temporary = _temporary_for(path)
     except OSError as error:
         raise QuorumError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        flush_folder(path.parent)
     except OSError as error:
         raise QuorumError(f"{str(path)!r} cannot be written: {error}.") from error
     finally:
+        os.close(descriptor)
         temporary.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, as after a rename."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove the temporary files that processes which died while they wrote `path` left beside it.
+
+    Who still writes holds a lock on its own, and that one stays.
+    """
+    for left in path.parent.glob(f".{escape(path.stem)}{UNFINISHED}*{escape(path.suffix)}"):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+
+
+def _temporary_for(path: Path) -> tuple[int, Path]:
+    """A new file beside `path`, for its owner only, and its descriptor, which holds a lock on it.
+
+    Raises:
+        OSError: if there can be none.
+    """
+    remove_unfinished(path)
+    descriptor, name = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.stem}{UNFINISHED}", suffix=path.suffix
+    )
+    with suppress(OSError):  # a file system without locks: nobody removes anything there
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor, Path(name)
 
 
 def write_json(path: Path, facts: Any) -> None:
@@ -157,17 +195,13 @@ def write_new(path: Path, content: bytes) -> None:
         FileExistsError: if there is one of that name.
         OSError: if it cannot be written there.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")  # mode 0600
+    descriptor, temporary = _temporary_for(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename this never replaces
+            os.link(temporary, path)  # unlike a rename this never replaces
     finally:
-        Path(temporary).unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        temporary.unlink(missing_ok=True)
+    flush_folder(path.parent)

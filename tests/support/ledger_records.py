@@ -25,6 +25,6 @@ def charged(*events: Event, facts: dict[str, Any] | None = None, **changes: Any)
         charges=charges,
         marks=(),
         torn=False,
-        head="0" * 64,
+        hashes=("0" * 64,),
     )
     return replace(empty, **changes)

@@ -32,12 +32,15 @@ if TYPE_CHECKING:
     from quorum_rl.budget.entropy import (
         BitStream as BitStream,
         Entropy as Entropy,
+        KeyedEntropy as KeyedEntropy,
         OsEntropy as OsEntropy,
         SeededEntropy as SeededEntropy,
         jax_key_data as jax_key_data,
+        secret_words as secret_words,
     )
     from quorum_rl.budget.ledger import Ledger as Ledger, spent_epsilon as spent_epsilon
     from quorum_rl.budget.record import (
+        Charge as Charge,
         Kind as Kind,
         LedgerRecord as LedgerRecord,
         read_ledger as read_ledger,
@@ -71,9 +74,11 @@ else:
                 "check_guarantees check_signed second_opinion"
             ),
             "commitment": "check_committed commitments",
-            "entropy": "BitStream Entropy OsEntropy SeededEntropy jax_key_data",
+            "entropy": (
+                "BitStream Entropy KeyedEntropy OsEntropy SeededEntropy jax_key_data secret_words"
+            ),
             "ledger": "Ledger spent_epsilon",
-            "record": "Kind LedgerRecord read_ledger",
+            "record": "Charge Kind LedgerRecord read_ledger",
             "schema": "SCHEMA_FILE certificate_of read_certificate schema_text",
             "signature": (
                 "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "

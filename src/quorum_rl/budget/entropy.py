@@ -1,4 +1,4 @@
-"""Where the random bits of a release come from: the operating system, or a seed to reproduce a run.
+"""Where the random bits of a release come from: the operating system, a secret, or a seed.
 
 Streams give whole bits only: nothing here is a float, so what is drawn from them can be exact.
 """
@@ -6,8 +6,8 @@ Streams give whole bits only: nothing here is a float, so what is drawn from the
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -98,13 +98,41 @@ class SeededEntropy:
         return True
 
     def stream(self, *path: int | str) -> BitStream:
-        # JSON tells 1 from "1" and ("a", "b") from ("ab",), so no two paths share a stream.
-        name = json.dumps(["quorum", self.seed, *path]).encode()
+        return _hashed(["quorum", self.seed], path)
 
-        def block(number: int, size: int) -> bytes:
-            return hashlib.shake_256(number.to_bytes(8, "little") + name).digest(size)
 
-        return BitStream(block)
+@dataclass(frozen=True)
+class KeyedEntropy:
+    """Streams that depend on a secret and their path only, so that what died can be done again.
+
+    The secret is 256 bits of the operating system, as words; who keeps it must keep it as he keeps
+    the data, and delete it when what was drawn from it is done.
+    """
+
+    secret: Sequence[int] = field(repr=False)
+
+    @property
+    def reproducible(self) -> bool:
+        return False
+
+    def stream(self, *path: int | str) -> BitStream:
+        return _hashed(["quorum secret", *self.secret], path)
+
+
+def _hashed(source: Sequence[int | str], path: Sequence[int | str]) -> BitStream:
+    # JSON tells 1 from "1" and ("a", "b") from ("ab",), so no two paths share a stream.
+    name = json.dumps([*source, *path]).encode()
+
+    def block(number: int, size: int) -> bytes:
+        return hashlib.shake_256(number.to_bytes(8, "little") + name).digest(size)
+
+    return BitStream(block)
+
+
+def secret_words(entropy: Entropy, *path: int | str) -> list[int]:
+    """256 bits as words, for `KeyedEntropy` or the salt of a hash."""
+    stream = entropy.stream(*path)
+    return [stream.bits(32) for _ in range(8)]
 
 
 def jax_key_data(entropy: Entropy, *path: int | str) -> npt.NDArray[np.uint32]:

@@ -21,12 +21,13 @@ from quorum_rl.budget.record import (
     Json,
     Kind,
     LedgerRecord,
+    hash_of,
     line_of,
     no_ledger,
     record_of,
 )
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
-from quorum_rl.files import create_file
+from quorum_rl.files import create_file, remove_unfinished
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
 
 CANNOT_GO_ON: Final = (
@@ -86,6 +87,7 @@ class Ledger:
             QuorumError: if there is none, somebody else has it open, or its file was changed.
         """
         path = Path(path)
+        remove_unfinished(path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -99,6 +101,7 @@ class Ledger:
                 raise QuorumError(
                     f"{_holder(descriptor)} is using the ledger {str(path)!r}: wait until it ends."
                 ) from error
+            os.fsync(descriptor)  # who wrote last may have died before: what is read here stays
             ledger = cls(path, descriptor)
             _ = ledger.record  # a damaged ledger is refused here, before anything else happens
             yield ledger
@@ -111,7 +114,14 @@ class Ledger:
         size = os.fstat(self._descriptor).st_size
         return record_of(os.pread(self._descriptor, size, 0), self._path)
 
-    def charge(self, event: Event, *, run: str, facts: Mapping[str, Json] | None = None) -> None:
+    def charge(
+        self,
+        event: Event,
+        *,
+        run: str,
+        facts: Mapping[str, Json] | None = None,
+        marks: Sequence[str] = (),
+    ) -> None:
         """Pays for an event. Only after this returns may its data be touched.
 
         Guarantee: once this has returned the charge is on the disk, and whatever happens to the
@@ -120,7 +130,8 @@ class Ledger:
         `facts` say what the certificate needs beyond the event: `pool`, the random identity of a
         release's trajectories; `whole_log`, that identity where a training reads all trajectories
         of it and not only those which a release leaves; `accepted`, the names of accepted
-        assumptions.
+        assumptions. `marks` are what every certificate must mention from this charge on: they are
+        written with it in one piece, so no charge is ever without them.
 
         Raises:
             QuorumError: if the budget does not suffice, or a release names no pool or one that was
@@ -132,7 +143,7 @@ class Ledger:
         if record.kind == "production":
             _check_affordable(record, [event])
         charge: dict[str, Json] = {"event": event_to_json(event), "run": run, "facts": facts}
-        self._append("charge", charge, record.head)
+        self._append(record, [*_marks(record, marks), {"entry": "charge", **charge}])
 
     def check_fresh(self, event: Event, facts: Mapping[str, Json]) -> None:
         """Refuses an event whose data earlier charges have used up; nothing is charged.
@@ -161,8 +172,8 @@ class Ledger:
     def mark(self, text: str) -> None:
         """Writes down something that every certificate must mention, once."""
         record = self._writable_record()
-        if text not in {mark.text for mark in record.marks}:
-            self._append("mark", {"text": text}, record.head)
+        if missing := _marks(record, [text]):
+            self._append(record, missing)
 
     def _writable_record(self) -> LedgerRecord:
         record = self.record
@@ -179,12 +190,17 @@ class Ledger:
             )
         return record
 
-    def _append(self, entry: str, said: Mapping[str, Json], previous: str) -> None:
-        # `after` tells an edited line from one whose predecessor was removed.
-        line = line_of({"entry": entry, **said, "at": _today(), "after": previous}, previous)
+    def _append(self, record: LedgerRecord, entries: Sequence[Mapping[str, Json]]) -> None:
+        """Write entries behind the record in one piece."""
+        lines, head = b"", record.head
+        for entry in entries:
+            # `after` tells an edited line from one whose predecessor was removed.
+            whole = {**entry, "at": _today(), "after": head}
+            lines += line_of(whole, head)
+            head = hash_of(whole, head)
         size = os.fstat(self._descriptor).st_size
         try:
-            if os.write(self._descriptor, line) < len(line):
+            if os.write(self._descriptor, lines) < len(lines):
                 raise OSError("the disk is full")
             os.fsync(self._descriptor)
         except OSError as error:
@@ -195,6 +211,12 @@ class Ledger:
                 f"the ledger {str(self._path)!r} cannot be written ({error}): make room and start "
                 "again; nothing was charged."
             ) from error
+
+
+def _marks(record: LedgerRecord, texts: Sequence[str]) -> list[dict[str, Json]]:
+    """Entries for the texts that the ledger does not have yet."""
+    known = {mark.text for mark in record.marks}
+    return [{"entry": "mark", "text": text} for text in texts if text not in known]
 
 
 def spent_epsilon(record: LedgerRecord, delta: float | None = None) -> float:

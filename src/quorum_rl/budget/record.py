@@ -60,7 +60,8 @@ class LedgerRecord:
     """Everything that a ledger's file says.
 
     `epsilon` and `delta` are the budget; a research ledger may have none. `torn` says that the
-    file ends in a line that cannot be read: what it charged is unknown.
+    file ends in a line that cannot be read: what it charged is unknown. `hashes` are `START` and
+    those of its lines.
     """
 
     kind: Kind
@@ -71,7 +72,12 @@ class LedgerRecord:
     charges: tuple[Charge, ...]
     marks: tuple[Mark, ...]
     torn: bool
-    head: str
+    hashes: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line, which stands for all of them."""
+        return self.hashes[-1]
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -173,7 +179,7 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
         charges=tuple(charges),
         marks=tuple(marks),
         torn=lines.torn,
-        head=lines.head,
+        hashes=lines.hashes,
     )
 
 
@@ -202,11 +208,16 @@ def _budget(header: Mapping[str, Any], name: str, rule: Rule, *, optional: bool)
 
 @dataclass(frozen=True)
 class Lines:
-    """The entries of a file in order, the hash of the last, and whether a torn line follows it."""
+    """The entries of a file, what `START` and they are hashed to, and whether a torn line follows
+    them."""
 
     entries: tuple[dict[str, Any], ...]
-    head: str
+    hashes: tuple[str, ...]
     torn: bool
+
+    @property
+    def head(self) -> str:
+        return self.hashes[-1]
 
 
 def line_of(entry: Mapping[str, Json], previous: str) -> bytes:
@@ -224,6 +235,11 @@ def line_of(entry: Mapping[str, Json], previous: str) -> bytes:
     return canonical({"entry": entry, "hash": _hash(previous, body)}) + b"\n"
 
 
+def hash_of(entry: Mapping[str, Json], previous: str) -> str:
+    """The hash that `line_of` gives the entry."""
+    return _hash(previous, canonical(entry))
+
+
 def read_lines(content: bytes, name: str) -> Lines:
     """The entries in `content`, each checked against the chain.
 
@@ -235,20 +251,20 @@ def read_lines(content: bytes, name: str) -> Lines:
     """
     *complete, rest = content.split(b"\n")
     entries: list[dict[str, Any]] = []
-    head = START
+    hashes = [START]
     for number, raw in enumerate(complete, start=1):
-        entry = _entry_of(raw, head)
+        entry = _entry_of(raw, hashes[-1])
         if entry is None:
             last = bool(entries) and number == len(complete) and not rest
             if last and _parts(raw) is None:
-                return Lines(tuple(entries), head, torn=True)
+                return Lines(tuple(entries), tuple(hashes), torn=True)
             raise QuorumError(
                 f"line {number} of {name} {_fault(raw, complete)}: bring the file back as it was "
                 "last written, or count its whole budget as spent."
             )
         entries.append(entry)
-        head = _hash(head, canonical(entry))
-    return Lines(tuple(entries), head, torn=bool(rest))
+        hashes.append(hash_of(entry, hashes[-1]))
+    return Lines(tuple(entries), tuple(hashes), torn=bool(rest))
 
 
 def _entry_of(raw: bytes, previous: str) -> dict[str, Any] | None:

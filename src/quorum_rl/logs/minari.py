@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import flush_folder
 from quorum_rl.logs.assemble import (
     as_actions,
     as_floats,
@@ -90,6 +91,7 @@ def write_minari(demonstrations: Demonstrations, dataset_id: str) -> None:
     try:
         _write_storage(minari, demonstrations, dataset_id, temporary / "data")
         os.rename(temporary, target)  # noqa: PTH104 (fails on a name taken meanwhile)
+        flush_folder(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     _name_namespace(dataset_id)

@@ -8,7 +8,14 @@ from typing import Any, Final, TypeAlias
 import jax
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger, check_committed, commitments
+from quorum_rl.budget import (
+    Charge,
+    Entropy,
+    KeyedEntropy,
+    Ledger,
+    check_committed,
+    commitments,
+)
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
@@ -74,11 +81,25 @@ class RunContext:
         check_committed(ledger.record, self.name, self.committed, reproducible=reproducible)
         self.folder.keep_keys(self.keys)
 
+    @property
+    def release_entropy(self) -> Entropy:
+        """Where a release's noise comes from: the same bits whenever the run goes on."""
+        return self.entropy if self.entropy.reproducible else KeyedEntropy(self.keys["release"])
+
     def charged(self, ledger: Ledger, event: Event) -> bool:
         """Whether this run has paid for this stage already."""
-        return any(
-            charge.run == self.name and charge.event == event for charge in ledger.record.charges
-        )
+        return bool(self._charges(ledger, event))
+
+    def can_release(self, ledger: Ledger, event: Event) -> bool:
+        """Whether the release has not been paid for, or was with noise that can be drawn again.
+
+        That of earlier versions, whose charges hold no hash of the keys, cannot.
+        """
+        return all("keys" in charge.facts for charge in self._charges(ledger, event))
+
+    def _charges(self, ledger: Ledger, event: Event) -> list[Charge]:
+        own = (charge for charge in ledger.record.charges if charge.run == self.name)
+        return [charge for charge in own if charge.event == event]
 
 
 def planned(

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger, jax_key_data
+from quorum_rl.budget import Entropy, Ledger, jax_key_data, secret_words
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing, write_json
+from quorum_rl.files import flush_folder, replacing, write_json
 from quorum_rl.json_files import read_config
 from quorum_rl.logs import Episodes
 from quorum_rl.tensors import map_tensors, numbered_leaves, refusing_damage, write_tensors
@@ -55,6 +55,8 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
+            for folder in self._made:
+                flush_folder(folder.parent)
         except OSError as error:
             raise QuorumError(f"{str(path)!r} cannot be made: {error.strerror}.") from error
 
@@ -98,14 +100,14 @@ class RunFolder:
             temporary.write_text(text, encoding="utf-8")
 
     def keys(self, entropy: Entropy) -> dict[str, list[int]]:
-        """The words of the run's two keys, and of the salt of their hash: as kept, or drawn.
+        """The words of the run's keys, and of the salt of their hash: as kept, or drawn.
 
         Raises:
             QuorumError: if they were drawn from another seed.
         """
         drawn = {name: jax_key_data(entropy, name).tolist() for name in ("noise", "public")}
-        salt = entropy.stream("salt of the keys")
-        drawn["salt"] = [salt.bits(32) for _ in range(8)]
+        drawn["release"] = secret_words(entropy, "secret of the release")
+        drawn["salt"] = secret_words(entropy, "salt of the keys")
         if not self._keys.exists():
             return drawn
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):

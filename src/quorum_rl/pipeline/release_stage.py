@@ -29,7 +29,8 @@ def released_in_run(
     if run.plan.release is None or experts is None:
         return None, demonstrations
     folder, event = run.folder, run.plan.release.event
-    if not run.charged(ledger, event):
+    kept = folder.remaining.exists() and folder.released.exists()
+    if not kept and run.can_release(ledger, event):
         outcome = release_and_keep(
             experts,
             demonstrations,
@@ -37,13 +38,14 @@ def released_in_run(
             ledger,
             run=run.name,
             accepted=run.options.accepted,
-            entropy=run.entropy,
+            entropy=run.release_entropy,
             committed=run.committed,
         )
         folder.save_remaining(outcome.remaining.episodes)
         facts = {"ledger": ledger.record.identity, **event_to_json(event)}
         save_released(outcome.released, folder.released, facts)
-    if not (folder.remaining.exists() and folder.released.exists()):
+        kept = True
+    if not kept:
         run.report(
             "the release was interrupted; it is paid for, and what it would have given is lost"
         )

@@ -38,6 +38,7 @@ from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
+from quorum_rl.release import mark_as_charged
 from quorum_rl.training import result_of
 from quorum_rl.types import Released
 
@@ -94,7 +95,7 @@ def fit(
     acted as the demonstrations say (`release.experts_who_acted`).
 
     The same call goes on where an interrupted one stopped: with the same noise, and without paying
-    again. If it was interrupted while releasing, what that would have released is lost.
+    again, whatever it was killed at.
 
     - `minimum_experts`: how many experts there are at least, where the demonstrations do not say.
     - `minimum_trajectories`: how many trajectories each of them has at least, likewise; a release
@@ -238,6 +239,8 @@ def _run(
                     if event not in paid and not run.charged(ledger, event)
                 ]
             )
+            identity = demonstrations.declared.identity
+            mark_as_charged(demonstrations.source, identity, ledger.record)
             released, remaining = first_stage(run, ledger)
             pay_for_steps(run, demonstrations, ledger)
             return _finished(run, remaining, released, budget)

@@ -45,8 +45,9 @@ def charge_training(
     accepted: Sequence[str],
     whole_log: bool,
     facts: dict[str, Any] | None = None,
+    marks: Sequence[str] = (),
 ) -> None:
-    """Charge an event of training to the ledger.
+    """Charge an event of training to the ledger, with `marks` that its certificates must mention.
 
     `whole_log` says that no release has kept a pool apart: the log is then closed for releases.
 
@@ -57,10 +58,10 @@ def charge_training(
     held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=False)
     said: dict[str, Any] = {"accepted": list(held), **(facts or {})}
     if not whole_log:
-        ledger.charge(event, run=run, facts=said)
+        ledger.charge(event, run=run, facts=said, marks=marks)
         return
     with marked_as_trained(log.source, identity, ledger):
-        ledger.charge(event, run=run, facts=said | {"whole_log": identity})
+        ledger.charge(event, run=run, facts=said | {"whole_log": identity}, marks=marks)
 
 
 def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledger) -> None:
@@ -82,9 +83,8 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
             accepted=run.options.accepted,
             whole_log=plan.release is None,
             facts=facts,
+            marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
         )
-    if run.entropy.reproducible:  # also if the run was interrupted before it could say so
-        ledger.mark(REPRODUCIBLE_NOISE)
 
 
 def take_steps(run: RunContext, remaining: Demonstrations, released: Released | None) -> TrainState:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
     )
-    from quorum_rl.release.used_markers import marked_as_trained as marked_as_trained
+    from quorum_rl.release.used_markers import (
+        mark_as_charged as mark_as_charged,
+        marked_as_trained as marked_as_trained,
+    )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
@@ -35,6 +38,6 @@ else:
             "noise": "Noise",
             "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
-            "used_markers": "marked_as_trained",
+            "used_markers": "mark_as_charged marked_as_trained",
         },
     )

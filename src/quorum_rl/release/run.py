@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.budget import Entropy, Ledger, OsEntropy
+from quorum_rl.budget import Entropy, Ledger, LedgerRecord, OsEntropy
 from quorum_rl.distributed import is_first
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
-from quorum_rl.privacy import ReleasePlan
+from quorum_rl.privacy import ReleaseEvent, ReleasePlan
 from quorum_rl.release.checks import (
     accepted_assumptions,
     check_acted,
@@ -30,7 +30,7 @@ from quorum_rl.release.distributed import counted_by_all
 from quorum_rl.release.mechanism import Integers, ReleaseProgress, released_lengths
 from quorum_rl.release.noise import Noise
 from quorum_rl.release.sampling import Drawn, draw_as_published, draw_fresh
-from quorum_rl.release.used_markers import marked
+from quorum_rl.release.used_markers import mark_as_charged, marked
 from quorum_rl.types import Released
 
 REPRODUCIBLE_NOISE: Final = "reproducible noise: not private against someone who knows the seed"
@@ -118,7 +118,9 @@ def release_and_keep(
     takes responsibility for; they are written into the ledger, and all that the event needs must
     be there unless the ledger is for research. Noise comes from the operating
     system unless a seeded `entropy` is given, which marks the ledger. `committed` are hashes of a
-    run's keys for the charge to hold (`budget.commitments`).
+    run's keys for the charge to hold (`budget.commitments`). Where they fix the `entropy` and the
+    ledger holds this very charge, of a run that died, nothing is charged: the same noise makes the
+    same prefixes.
 
     Guarantee: under those assumptions, for sets of experts that differ by one and both have at
     least the declared number after that, the prefixes are (ε, δ)-indistinguishable for the ε and δ
@@ -152,13 +154,15 @@ def release_and_keep(
         demonstrations.check_usable(event.experts, reserved)
     facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(held)}
     facts |= {"training_minimum": training_minimum, **(committed or {})}
-    with marked(demonstrations.source, declared.identity, ledger):
-        ledger.charge(event, run=run, facts=facts)
     source = OsEntropy() if entropy is None else entropy
-    if source.reproducible:
-        ledger.mark(REPRODUCIBLE_NOISE)
-    if declared.reproducible:
-        ledger.mark(REPRODUCIBLE_LOGS)
+    marks = [REPRODUCIBLE_NOISE] * source.reproducible + [REPRODUCIBLE_LOGS] * declared.reproducible
+    same = {name: facts[name] for name in ("pool", "training_minimum", *(committed or ()))}
+    repeats = bool(committed) and not isinstance(source, OsEntropy)
+    if repeats and _is_paid(ledger.record, event, run, same):
+        mark_as_charged(demonstrations.source, declared.identity, ledger.record)
+    else:
+        with marked(demonstrations.source, declared.identity, ledger):
+            ledger.charge(event, run=run, facts=facts, marks=marks)
 
     def tested(drawn: Drawn, counted: npt.NDArray[np.integer[Any]]) -> Integers:
         """How many steps of each drawn trajectory pass, with only the experts `counted`."""
@@ -184,6 +188,14 @@ def release_and_keep(
     )
     drawn = draw_fresh(split.pool, event.iterations, source)
     return ReleaseOutcome(_released(drawn, tested(drawn, split.pool.experts)), split.training)
+
+
+def _is_paid(record: LedgerRecord, event: ReleaseEvent, run: str, facts: Mapping[str, Any]) -> bool:
+    """Whether the ledger holds this release of this run with these facts."""
+    return any(
+        (charge.event, charge.run) == (event, run) and facts.items() <= charge.facts.items()
+        for charge in record.charges
+    )
 
 
 def _released(drawn: Drawn, lengths: Integers) -> Released:

@@ -25,7 +25,7 @@ from quorum_rl.budget import (
     signature_path,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import read_file
+from quorum_rl.files import flush_folder, read_file
 from quorum_rl.json_files import strict_object
 from quorum_rl.policy import Policy
 
@@ -200,6 +200,7 @@ def write_bundle(out: Path, contents: Mapping[str, bytes]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         place.rename(out)
+        flush_folder(out.parent)
     except OSError as error:
         raise QuorumError(
             f"the bundle {str(out)!r} cannot be written: {error.strerror}; nothing was left behind."
