@@ -106,15 +106,15 @@ def _settled(
     source: Path | None, identity: str, ledger: Ledger, mark: str | None
 ) -> Iterator[None]:
     """Our intent holds if the block charges, and is taken back if it does not."""
-    charged = len(ledger.record.charges)
+    before = ledger.record
     try:
         yield
     finally:
         if mark is not None:
             record = ledger.record
-            if len(record.charges) > charged:
+            if len(record.charges) > len(before.charges):
                 _hold(source, identity, record.identity, mark)
-            elif not record.torn:  # nothing was touched
+            elif before.torn or not record.torn:  # nothing was touched
                 _unmark(source, identity, mark)
 
 
