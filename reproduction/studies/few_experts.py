@@ -1,87 +1,54 @@
 """How good a policy is that few experts teach: from 30 experts on, at several ε, in one world.
 
-Trains experts of a seed on which no number was chosen (or takes them from the folder), lets subsets
-of them teach with the product's own defaults, and beside that with DP-SGD and the paper's step.
-Everything is on synthetic experts; what a plan calls noise is not trained and said so.
+Trains experts of a seed on which no number was chosen and collects their log (or takes both from
+the folder), then lets subsets of them teach: with the product's own defaults, with other steps,
+values instead of imitation, and a release beside. Each part is a result of its own, so parts can
+run at once. Everything is on synthetic experts; what a plan calls noise is not trained.
 
-    python -m reproduction.studies.few_experts CartPole --experts 1000 --folder pops
+    python -m reproduction.studies.few_experts CartPole --experts 3000 --folder pops
 """
 
 import argparse
-import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from quorum_rl.budget import SeededEntropy, jax_key_data
 from quorum_rl.cli.main import main as quorum
 from quorum_rl.distributed import prepare, this_machine
 from quorum_rl.envs import AnyWorld
-from quorum_rl.evaluation import evaluation_params, returns_of
+from quorum_rl.evaluation import evaluation_params
 from quorum_rl.experts import LoggedExperts, Population, default_returns, load_population
-from quorum_rl.learners import Learner, learner_to_json
-from quorum_rl.logs import Demonstrations
-from quorum_rl.nets import Layer
-from quorum_rl.pipeline import (
-    Cost,
-    FitPlan,
-    FitSettings,
-    Keys,
-    Study,
-    chosen_learner,
-    fresh,
-    learner_for,
-    runs_of,
-    steps_of,
-    train_runs,
-)
+from quorum_rl.logs import Demonstrations, as_they_acted, open_demonstrations, save_demonstrations
+from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.results import source_commit
-from quorum_rl.training import result_of
-from quorum_rl.types import Released
 from reproduction.population import FLOOR, acted, world_trained_on
 from reproduction.results import add
+from reproduction.studies.few_ways import (
+    COUNTS,
+    DELTA,
+    Trained,
+    Way,
+    bound,
+    judged,
+    released_beside,
+    some,
+    timed,
+    trained,
+    values_after_imitation,
+)
 
-DELTA: Final = 1e-4
-COUNTS: Final = (30, 100, 300, 1000, 3000)
-EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
-DECLARED: Final = 0.95  # of the experts that there are
-KEYS: Final = ("noise", "public")
-PRIVATE_SHARE: Final = 0.03  # of all steps, where a release is beside: 60 of 2000
-VALUES_TRIED: Final = (100, 300, 1000)  # experts from whom values are learned too
-WIDE: Final = 256  # of the network that all policies are judged as
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
+VALUES_TRIED: Final = tuple(product((100, 300, 1000), (0.5, 1.0)))  # experts and ε
 BEGUN: Final = time.perf_counter()
 
-
-@dataclass(frozen=True)
-class Way:
-    """One way to learn, at which ε, and with how many seeds."""
-
-    name: str
-    settings: FitSettings
-    learner: str = "auto"
-    options: tuple[tuple[str, Any], ...] = ()
-    epsilons: tuple[float, ...] = EPSILONS
-    counts: tuple[int, ...] = COUNTS
-
-
 OURS: Final = Way("local", FitSettings())
-BESIDE: Final = (
-    Way(
-        "local, CQL near imitation",
-        FitSettings(local_rate=0.025),
-        "cql",
-        (("alpha", 20.0),),
-        epsilons=(0.5, 1.0),
-        counts=VALUES_TRIED,
-    ),
+CQL: Final = Way(
+    "local, CQL near imitation", FitSettings(local_rate=0.025), "cql", (("alpha", 20.0),)
+)
+STEPS: Final = (
     Way("DP-SGD", FitSettings(method="dp-sgd"), "cql", epsilons=(1.0,)),
     Way(
         "the paper's step",
@@ -91,306 +58,162 @@ BESIDE: Final = (
         epsilons=(1.0,),
     ),
 )
+# Who takes part in a private step, and how long each one learns: how cheap may it be?
+CHEAPER: Final = tuple(
+    Way(
+        f"sampling rate {rate:.2g}, {steps} local steps",
+        FitSettings(sampling_rate=rate, local_steps=steps),
+    )
+    for rate, steps in ((1.0, 60), (1 / 3, 60), (1 / 3, 100), (1.0, 100), (0.2, 100))
+)
+Rows = tuple[list[Trained], list[dict[str, Any]]]
+"""What was trained, and what a plan called noise."""
 
 
 def say(text: str) -> None:
     print(f"{time.perf_counter() - BEGUN:7.1f} s  {text}", flush=True)
 
 
-def population_of(world: str, experts: int, seed: int, folder: Path) -> Population:
-    """Experts from the folder, where they are trained first if they are not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{world}-{experts}-{seed}.safetensors"
+class Setting:
+    """A world with its experts and their log, from the folder or made first."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        stem = given.folder / f"{given.world}-{given.experts}-{given.seed}"
+        given.folder.mkdir(parents=True, exist_ok=True)
+        self.given = given
+        self.population = population_of(given, stem.with_suffix(".safetensors"))
+        self.world: AnyWorld = world_trained_on(self.population.origin)
+        say(f"{len(self.population)} experts")
+        self.log, self.experts = log_of(self.population, self.world, stem.with_suffix(".arrow"))
+        say(f"{self.log.transition_count} transitions")
+        counts = [count for count in given.counts if count <= len(self.population)]
+        self.parts = {count: some(self.log, count) for count in counts}
+
+    def facts(self) -> dict[str, Any]:
+        given = self.given
+        return {
+            "world": given.world,
+            "population": dict(self.population.origin),
+            "delta": DELTA,
+            "seeds": given.seeds,
+            "episodes": given.episodes,
+            "machine": this_machine(),
+            "commit": given.commit or source_commit(),
+        }
+
+    def late(self, what: str) -> bool:
+        """Whether it is too late to begin something."""
+        if self.given.until and time.perf_counter() - BEGUN > self.given.until:
+            say(f"no time for {what}")
+            return True
+        return False
+
+
+def population_of(given: argparse.Namespace, path: Path) -> Population:
     if not path.exists():
         sizes = {
-            "preset": "paper" if world in LARGE else "small", "settings": -(-experts // 3),
-            "candidates": 3, "count": experts, "seed": seed,
+            "preset": "paper" if given.world in LARGE else "small",
+            "settings": -(-given.experts // 3), "candidates": 3, "count": given.experts,
+            "seed": given.seed,
         }  # fmt: skip
         words = [f"--{name}={value}" for name, value in sizes.items()]
-        quorum(["experts", "train", world, "--out", str(path), "--fast", *words])
+        quorum(["experts", "train", given.world, "--out", str(path), "--fast", *words])
     return load_population(path)
 
 
-def some(log: Demonstrations, count: int) -> Demonstrations:
-    """The log of so many of the experts, spread evenly over all of them, fewer declared."""
-    keep = np.zeros(log.expert_count, bool)
-    keep[np.arange(count) * log.expert_count // count] = True
-    part = log.select(np.repeat(keep, np.diff(log.expert_episode_offsets)))
-    return replace(part, declared=replace(part.declared, minimum_experts=int(DECLARED * count)))
+def log_of(
+    population: Population, world: AnyWorld, path: Path
+) -> tuple[Demonstrations, LoggedExperts]:
+    if not path.exists():
+        log, _ = acted(population, world, seed=0)
+        save_demonstrations(log, path)
+    log = open_demonstrations(path)
+    return log, as_they_acted(population, log)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """One way with so many experts at one ε: its plan and its policies."""
-
-    way: Way
-    experts: int
-    plan: FitPlan
-    params: Any
-    seconds: float
+# --- the parts: each yields what is trained, so that it is judged and kept at once ---
 
 
-def trained(
-    way: Way, log: Demonstrations, world: AnyWorld, seeds: int
-) -> tuple[list[Trained], list[dict[str, Any]]]:
-    """Every ε of a way with one number of experts; beside it, what a plan calls noise."""
-    count = log.expert_count
-    study = Study(None, log, world, DELTA, range(seeds))
-    plans, refused = [], []
-    for epsilon in way.epsilons:
-        cost = epsilon, DELTA
-        learner = chosen_learner(log.declared, way.settings, cost, way.learner, dict(way.options))
-        plan = study.planned(learner, way.settings, epsilon)
-        if plan.mostly_noise is not None and way is OURS:
-            refused.append(
-                {"method": way.name, "experts": count, "epsilon": epsilon, "noise": plan.noise}
-            )
-        else:
-            plans.append(plan)
-    begun = time.perf_counter()
-    policies = study.trained(plans) if plans else []
-    seconds = time.perf_counter() - begun
-    made = [
-        Trained(way, count, plan, last, seconds)
-        for plan, (*_, last) in zip(plans, policies, strict=True)
-    ]
-    return made, refused
+def local(setting: Setting) -> Iterator[Rows]:
+    """The product's defaults at every ε, and imitation without privacy."""
+    seeds = setting.given.seeds
+    yield bound(setting.log, setting.world, seeds), []
+    for part in setting.parts.values():
+        yield trained(OURS, part, setting.world, seeds)
 
 
-def as_common(params: Any) -> Any:
-    """A policy of no more than two hidden layers as one of two layers of `WIDE`: one program.
-
-    x = relu(x) − relu(−x), and relu(relu(x)) = relu(x).
-    """
-    layers = [
-        (np.asarray(layer.weight), np.asarray(layer.bias)) for layer in next(iter(params.values()))
-    ]
-    runs, zeros = len(layers[0][0]), np.zeros
-    if len(layers) == 1:
-        (weight, bias), size = layers[0], layers[0][0].shape[1]
-        same = np.broadcast_to(np.eye(size, dtype=np.float32), (runs, size, size))
-        first = np.concatenate([same, -same], axis=2), zeros((runs, 2 * size), np.float32)
-        layers = [first, (np.concatenate([weight, -weight], axis=1), bias)]
-    if len(layers) == 2:
-        size = layers[1][0].shape[1]
-        same = np.broadcast_to(np.eye(size, dtype=np.float32), (runs, size, size))
-        layers.insert(1, (same, zeros((runs, size), np.float32)))
-    sizes = [layers[0][0].shape[1], WIDE, WIDE, layers[-1][0].shape[2]]
-    made = []
-    for (weight, bias), rows, columns in zip(layers, sizes, sizes[1:], strict=False):
-        whole, tail = zeros((runs, rows, columns), np.float32), zeros((runs, columns), np.float32)
-        whole[:, : weight.shape[1], : weight.shape[2]] = weight
-        tail[:, : bias.shape[1]] = bias
-        made.append(Layer(jnp.asarray(whole), jnp.asarray(tail)))
-    return {"policy": tuple(made)}
+def steps(setting: Setting) -> Iterator[Rows]:
+    """DP-SGD and the paper's step, at ε = 1."""
+    for way, part in product(STEPS, setting.parts.values()):
+        if not setting.late(f"{way.name}, {part.expert_count}"):
+            yield trained(way, part, setting.world, setting.given.seeds)
 
 
-def judged(
-    every: Sequence[Trained], declared: Any, world: AnyWorld, seeds: int, episodes: int
-) -> list[dict[str, Any]]:
-    """The mean return of every seed's policy, all on the same episodes."""
-    judge: Learner = learner_for(declared, "bc", hidden_sizes=(WIDE, WIDE))
-    rows = []
-    room = len(EPSILONS) * len(COUNTS)  # one shape of the program
-    for first in range(0, len(every), room):
-        part = list(every[first : first + room])
-        stacked = [as_common(run.params) for run in part]
-        stacked += [stacked[0]] * (room - len(part))
-        whole = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *stacked)
-        numbers = np.tile(np.arange(seeds, dtype=np.int32), room)
-        key = jax.random.key(0)
-        found = returns_of(judge, whole, world, None, key, episodes, numbers)
-        means = np.asarray(found, np.float64).reshape(room, seeds, episodes).mean(axis=2)
-        rows += [_row(run, each) for run, each in zip(part, means, strict=False)]
-    return rows
-
-
-def _row(run: Trained, returns: Any) -> dict[str, Any]:
-    private = run.plan.private
-    return {
-        "method": run.way.name,
-        "experts": run.experts,
-        "minimum_experts": int(DECLARED * run.experts),
-        "epsilon": None if private is None else run.plan.epsilon,
-        "noise": run.plan.noise,
-        "learner": learner_to_json(run.plan.learner),
-        "private_steps": run.plan.private_steps,
-        "noise_multiplier": None if private is None else private.noise_multiplier,
-        "returns": returns.tolist(),
-        "mean": float(returns.mean()),
-        "seconds": run.seconds,
-    }
-
-
-def bound(log: Demonstrations, world: AnyWorld, seeds: int) -> list[Trained]:
-    """Imitation without privacy, from all experts."""
-    way = Way("non-private", FitSettings(method="non-private"), "bc")
-    study = Study(None, log, world, DELTA, range(seeds))
-    learner = learner_for(log.declared, "bc", hidden_sizes=(64,))
-    plan = study.planned(learner, way.settings, None)
-    return [Trained(way, log.expert_count, plan, study.trained([plan])[0][-1], 0.0)]
-
-
-def timed(log: Demonstrations, world: AnyWorld, experts: int) -> dict[str, Any]:
-    """How long five ε and five seeds take with so many experts; who is missing is there again."""
-    times = -(-experts // log.expert_count)
-    episodes = jax.tree.map(lambda leaf: np.concatenate([leaf] * times), log.episodes)
-    moved = np.concatenate([log.episodes.expert + turn * log.expert_count for turn in range(times)])
-    more = some(replace(log, episodes=episodes._replace(expert=moved)), experts)
-    seconds = []
-    for _ in range(2):  # the first one compiles
-        begun = time.perf_counter()
-        made, _ = trained(replace(OURS, epsilons=EPSILONS[1:]), more, world, 5)
-        jax.block_until_ready([run.params for run in made])
-        seconds.append(time.perf_counter() - begun)
-    return {"experts": experts, "runs": 25, "first_s": seconds[0], "again_s": seconds[1]}
-
-
-def released_beside(
-    experts: LoggedExperts, log: Demonstrations, world: AnyWorld, epsilon: float, seeds: int
-) -> list[Trained]:
-    """Local updates alone, with half of ε for a release mixed in, and with it as a warm start.
-
-    Seed by seed with the same keys; releases are the same for both, however little comes out.
-    """
-    beside = FitSettings(
-        method="selective", local_steps=60, private_share=PRIVATE_SHARE, least_released=0,
-        least_reached=0.0,
-    )  # fmt: skip
-    learner = chosen_learner(log.declared, FitSettings(), (epsilon, DELTA))
-    study = Study(experts, log, world, DELTA, range(seeds))
-    plain = study.planned(learner, FitSettings(), epsilon)
-    mixed = study.planned(learner, beside, epsilon)
-    if mixed.release is None:
-        return []
-    say(f"{log.expert_count} experts, ε = {epsilon}: released {study.released_by(mixed)}")
-    (*_, alone), (*_, both) = study.trained([plain, mixed])
-    found = [("local", plain, alone), ("release mixed in", mixed, both)]
-    if all(study.released_by(mixed)):
-        found.append(("release first", mixed, _after_release(study, mixed)))
-    return [
-        Trained(Way(name, beside), log.expert_count, plan, params, 0.0)
-        for name, plan, params in found
-    ]
-
-
-def values_after_imitation(log: Demonstrations, world: AnyWorld, cost: Cost, seeds: int) -> Trained:
-    """Imitation in the first half of the private steps, and from where that ends CQL."""
-    study = Study(None, log, world, DELTA, range(seeds))
-    learner = chosen_learner(log.declared, FitSettings(), cost)
-    values = learner_for(
-        log.declared, "cql", hidden_sizes=learner.hidden_sizes, target_rate=0.25, alpha=5.0
-    )
-    way = Way("CQL after imitation", FitSettings(local_rate=0.1))
-    plans = [
-        study.planned(learner, FitSettings(), cost[0]),
-        study.planned(values, way.settings, cost[0]),
-    ]
-    halves = [replace(plan, private_steps=plan.private_steps // 2) for plan in plans]
-    return Trained(way, log.expert_count, plans[1], _in_turn(study, halves), 0.0)
-
-
-def _after_release(study: Study, plan: FitPlan) -> Any:
-    """Steps on released prefixes, and from where they end the private steps."""
-    assert plan.release is not None  # or there is nothing to begin with
-    released = study._released(plan.release, plan.delta)
-    return _in_turn(
-        study,
-        [replace(plan, private=None, private_steps=0), replace(plan, plain_steps=0)],
-        released,
-    )
-
-
-def _in_turn(study: Study, plans: Sequence[FitPlan], released: Sequence[Released] = ()) -> Any:
-    """Plans one after the other, each from where the one before ended, each with its own keys."""
-    spaces = study.world.spaces
-    made: Any = None
-    for number, part in enumerate(plans):
-        entropies = [SeededEntropy(1000 * number + seed) for seed in study.seeds]
-        words = [[jax_key_data(entropy, name) for entropy in entropies] for name in KEYS]
-        steps = steps_of(part, len(study.seeds), 0, () if part.private else released)
-        runs = runs_of([part], Keys(*map(np.stack, words)), steps)
-        start = fresh(part, runs, (spaces.observation_size, spaces.action_count))
-        if made is not None:
-            (layers,) = made.params.values()  # one network, whatever its name
-            again = jax.tree.map(jnp.copy, layers)  # buffers are given away
-            params = dict.fromkeys(start.params, layers)
-            start = replace(start, params=params, target=dict.fromkeys(start.target, again))
-        made = train_runs(part, runs, steps, start, study._private(plans[-1]))
-    return result_of(plans[-1].recipe, made)
-
-
-def measured(given: argparse.Namespace) -> dict[str, Any]:
-    population = population_of(given.world, given.experts, given.seed, given.folder)
-    world = world_trained_on(population.origin)
-    say(f"{len(population)} experts")
-    log, experts = acted(population, world, seed=0)
-    own = default_returns(
-        population, world, evaluation_params(world), episodes=10, p_min=FLOOR, seed=5
-    ).mean()
-    say(f"{log.transition_count} transitions; the experts earn {own:.4g}")
-    facts: dict[str, Any] = {
-        "world": given.world,
-        "population": dict(population.origin),
-        "delta": DELTA,
-        "seeds": given.seeds,
-        "episodes": given.episodes,
-        "experts_mean": float(own),
-        "machine": this_machine(),
-        "commit": given.commit or source_commit(),
-        "rows": [],
-        "refused": [],
-    }
-    parts = {count: some(log, count) for count in given.counts if count <= len(population)}
-
-    def keep(every: Sequence[Trained], facts: dict[str, Any] = facts, end: str = "") -> None:
-        rows = judged(every, log.declared, world, given.seeds, given.episodes)
-        facts["rows"] += rows
-        for row in rows:
-            say(f"{row['method']:26} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
-        add(given.out, f"{given.world}{end}", facts)
-
-    every = bound(log, world, given.seeds)
-    for part in parts.values():
-        made, refused = trained(OURS, part, world, given.seeds)
-        every += made
-        facts["refused"] += refused
-    keep(every)
-    if given.timed:
-        facts["timed"] = timed(log, world, given.timed)
-        say(f"timed: {facts['timed']}")
-        keep([])
-    for way in BESIDE:
-        if late(given, way.name):
+def values(setting: Setting) -> Iterator[Rows]:
+    """CQL near imitation, CQL after imitation, and imitation to compare with."""
+    seeds = setting.given.seeds
+    for count, epsilon in VALUES_TRIED:
+        if count not in setting.parts or setting.late(f"values, {count}, ε = {epsilon}"):
             continue
-        keep([
+        part = setting.parts[count]
+        found = [
             run
-            for count, part in parts.items() if count in way.counts
-            for run in trained(way, part, world, given.seeds)[0]
-        ])  # fmt: skip
-    beside = facts | {"rows": [], "refused": []}
-    for part in reversed(parts.values()):
-        for epsilon in given.release or ():
-            if not late(given, f"a release of {part.expert_count} at ε = {epsilon}"):
-                found = released_beside(experts, part, world, epsilon, given.seeds)
-                keep(found, beside, "-release")
-    for count, epsilon in product(VALUES_TRIED, (0.5, 1.0)):
-        if count in parts and not late(given, f"values after imitation, {count}, ε = {epsilon}"):
-            keep([values_after_imitation(parts[count], world, (epsilon, DELTA), given.seeds)])
-    return facts
+            for way in (OURS, CQL)
+            for run in trained(replace(way, epsilons=(epsilon,)), part, setting.world, seeds)[0]
+        ]
+        found.append(values_after_imitation(part, setting.world, (epsilon, DELTA), seeds))
+        yield found, []
 
 
-def late(given: argparse.Namespace, what: str) -> bool:
-    """Whether it is too late to begin something."""
-    if given.until and time.perf_counter() - BEGUN > given.until:
-        say(f"no time for {what}")
-        return True
-    return False
+def release(setting: Setting) -> Iterator[Rows]:
+    """Half of ε for a release, mixed in and first."""
+    for epsilon, part in product((1.0, 0.5, 3.0), reversed(setting.parts.values())):
+        if part.expert_count == 30 or setting.late(f"release, {part.expert_count}, ε = {epsilon}"):
+            continue
+        seeds = setting.given.seeds
+        yield released_beside(setting.experts, part, setting.world, epsilon, seeds, say), []
 
 
-def arguments() -> argparse.Namespace:
+def cheaper(setting: Setting) -> Iterator[Rows]:
+    """Fewer experts in a private step, and more local steps: for choosing the defaults."""
+    for part, way in product(setting.parts.values(), CHEAPER):
+        if not setting.late(f"{way.name}, {part.expert_count}"):
+            yield trained(way, part, setting.world, setting.given.seeds)
+
+
+PARTS: Final = {part.__name__: part for part in (local, steps, values, release, cheaper)}
+
+
+def measured(setting: Setting, part: str) -> None:
+    """One part, judged and kept as it is trained."""
+    given, facts = setting.given, setting.facts() | {"rows": [], "refused": []}
+    if part == "local":
+        params = evaluation_params(setting.world)
+        own = default_returns(
+            setting.population, setting.world, params, episodes=10, p_min=FLOOR, seed=5
+        )
+        facts["experts_mean"] = float(own.mean())
+        say(f"the experts earn {facts['experts_mean']:.4g}")
+    for made, refused in PARTS[part](setting):
+        declared = setting.log.declared
+        rows = judged(made, declared, setting.world, given.seeds, given.episodes) if made else []
+        facts["rows"] += rows
+        facts["refused"] += refused
+        for row in rows:
+            say(f"{row['method']:34} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
+        add(given.out, f"{given.world}-{part}", facts)
+    if part == "local" and given.timed:
+        facts["timed"] = timed(setting.log, setting.world, given.timed, OURS)
+        say(f"timed: {facts['timed']}")
+        add(given.out, f"{given.world}-{part}", facts)
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("world")
+    parser.add_argument(
+        "--parts", nargs="*", choices=PARTS, default=[*PARTS][:-1], help="none: experts and log"
+    )
     parser.add_argument("--experts", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=21, help="of the experts")
     parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="how many teach")
@@ -398,14 +221,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("results/few.parquet"))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--release", type=float, nargs="*", help="at these ε: a release beside it")
     parser.add_argument("--timed", type=int, help="also time so many experts")
     parser.add_argument("--until", type=float, help="begin nothing after so many seconds")
     parser.add_argument("--commit", help="of the code, where git is not at hand")
-    return parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    given = arguments()
+    setting = Setting(given)
+    for part in given.parts:
+        measured(setting, part)
 
 
 if __name__ == "__main__":
     prepare(fast=True)
-    found = measured(arguments())
-    print(json.dumps({name: found[name] for name in ("world", "experts_mean")}))
+    main()
