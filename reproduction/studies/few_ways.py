@@ -204,7 +204,7 @@ def released_beside(
     Seed by seed with the same keys; releases are the same for both, however little comes out.
     """
     beside = FitSettings(
-        method="selective", local_steps=100, private_share=PRIVATE_SHARE, least_released=0,
+        method="selective", local_steps=60, private_share=PRIVATE_SHARE, least_released=0,
         least_reached=0.0,
     )  # fmt: skip
     learner = chosen_learner(log.declared, FitSettings(), (epsilon, DELTA))
