@@ -27,11 +27,11 @@ OF_CONTRIBUTIONS: Final = ("local_steps", "local_rate", "transitions_per_expert"
 USUAL: Final[dict[str, dict[str, Any]]] = {
     "local": {
         "private_steps": 60,
-        "local_steps": 100,
+        "local_steps": 60,
         "local_rate": 0.5,
         "private_learning_rate": 1.5,
         "transitions_per_expert": 64,
-        "sampling_rate": 1 / 3,
+        "sampling_rate": 1.0,
         "clip_norm": 0.3,
         "optimiser": "sgd",
         "averaging": 1.0,
