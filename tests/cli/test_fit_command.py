@@ -163,7 +163,7 @@ def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
     assert len(facts["charges"]) == 2
     assert facts["spends"] <= 20
     assert facts["refused"] is None
-    assert shown.partition("a dry run")[0] in quorum(*words)
+    assert shown.partition("only a plan")[0] in quorum(*words)
     events = read_ledger(folder / "ledger.jsonl").events
     assert facts["charges"] == [event_to_json(event) for event in events]
 

@@ -65,7 +65,10 @@ def test_words_become_the_fields_of_a_command() -> None:
         ),
         (("sweep", "log", "--grid", "1"), "--grid is set in a configuration file only: see"),
         (("worlds", "draw", "A", "--param", "gravity"), "--param has 'gravity': give pairs, each"),
-        (("plan", "--experts", "3"), "unknown flag --experts: it is called --minimum-experts now."),
+        (
+            ("plan", "release", "--experts", "3"),
+            "unknown flag --experts: it is called --minimum-experts now.",
+        ),
         (
             ("experts", "train", "CartPole", "--experts", "3"),
             "unknown flag --experts: it is called --count now.",

@@ -1,6 +1,7 @@
-"""`quorum plan`: from declared numbers to a threshold, for people and for programs."""
+"""`quorum plan`: from declared numbers to noise and thresholds, for people and for programs."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ LUNAR_LANDER = ("--minimum-experts", "3000", "--actions", "4", "--p-min", "0.02"
 
 def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(quorum: Quorum) -> None:
     words = (*CARTPOLE, "--prefix-cap", "100", "--iterations", "25", "--mode", "tight")
-    facts = quorum.facts("plan", *words)
+    facts = quorum.facts("plan", "release", *words)
     assert set(facts) >= KEYS
     for option, value in zip(words[::2], words[1::2], strict=True):
         name = option.removeprefix("--").removeprefix("minimum-").replace("-", "_")
@@ -43,8 +44,8 @@ def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(quorum:
 def test_thresholds_are_those_of_the_analysis(
     words: tuple[str, ...], published: float, longest: int, ours: float, quorum: Quorum
 ) -> None:
-    paper = quorum.facts("plan", *words, "--mode", "paper")
-    tight = quorum.facts("plan", *words, "--objective", "threshold")
+    paper = quorum.facts("plan", "release", *words, "--mode", "paper")
+    tight = quorum.facts("plan", "release", *words, "--objective", "threshold")
     assert paper["threshold"] == pytest.approx(published, rel=0.01)
     assert paper["longest_prefix"] == longest
     assert paper["feasible"] is (longest > 0)
@@ -55,26 +56,28 @@ def test_thresholds_are_those_of_the_analysis(
 def test_by_default_more_transitions_are_expected_than_with_the_lowest_threshold(
     quorum: Quorum,
 ) -> None:
-    richest = quorum.facts("plan", *CARTPOLE)
-    lowest = quorum.facts("plan", *CARTPOLE, "--objective", "threshold")
+    richest = quorum.facts("plan", "release", *CARTPOLE)
+    lowest = quorum.facts("plan", "release", *CARTPOLE, "--objective", "threshold")
     assert richest["expected_transitions"] > lowest["expected_transitions"]
     assert richest["threshold"] > lowest["threshold"]
 
 
 def test_without_a_floor_the_release_stops_at_random(quorum: Quorum) -> None:
-    facts = quorum.facts("plan", *CARTPOLE, "--p-min", "None", "--iterations", "25")
+    facts = quorum.facts("plan", "release", *CARTPOLE, "--p-min", "None", "--iterations", "25")
     assert facts["p_min"] == 0
     assert 0 < facts["stop_probability"] < 1
 
 
 def test_an_epsilon_far_beyond_privacy_is_planned_for_like_any_other(quorum: Quorum) -> None:
     small = ("--minimum-experts", "30", "--p-min", "0.1", "--horizon", "8", "--delta", "1e-3")
-    facts = quorum.facts("plan", *CARTPOLE, *small, "--epsilon", "60", "--iterations", "4")
+    facts = quorum.facts(
+        "plan", "release", *CARTPOLE, *small, "--epsilon", "60", "--iterations", "4"
+    )
     assert facts["feasible"] is True
 
 
 def test_a_person_sees_a_table_and_how_long_the_prefixes_should_be(quorum: Quorum) -> None:
-    shown = quorum("plan", *CARTPOLE, "--iterations", "25")
+    shown = quorum("plan", "release", *CARTPOLE, "--iterations", "25")
     for word in ("threshold", "query noise scale", "pool size", "expected transitions", "█"):
         assert word in shown
     assert "Nothing would come out" not in shown
@@ -85,7 +88,7 @@ def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
 ) -> None:
     """Each of the changes that it names is then tried, and must help."""
     hopeless = (*LUNAR_LANDER, "--mode", "paper")
-    shown = quorum("plan", *hopeless)
+    shown = quorum("plan", "release", *hopeless)
     assert "Nothing would come out" in shown
     _, advice = shown.split("This would change it: ")
     options = {}
@@ -97,15 +100,17 @@ def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
     assert set(options) == {"experts", "epsilon", "iterations", "mode"}
     for option, value in options.items():
         option = "minimum-experts" if option == "experts" else option
-        assert quorum.facts("plan", *hopeless, f"--{option}", value)["feasible"] is True, option
+        assert (
+            quorum.facts("plan", "release", *hopeless, f"--{option}", value)["feasible"] is True
+        ), option
 
 
 def test_too_few_declared_experts_are_no_error(quorum: Quorum) -> None:
     words = (*CARTPOLE, "--iterations", "25", "--objective", "threshold", "--minimum-experts", "20")
-    facts = quorum.facts("plan", *words)
+    facts = quorum.facts("plan", "release", *words)
     assert facts["feasible"] is False
     assert facts["longest_prefix"] == 0
-    assert "experts instead of 20" in quorum("plan", *words)
+    assert "experts instead of 20" in quorum("plan", "release", *words)
 
 
 def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
@@ -113,9 +118,11 @@ def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
 ) -> None:
     path = tmp_path / "plan.json"
     words = (*CARTPOLE, "--mode", "paper", "--iterations", "25", "--out", str(path))
-    assert quorum.facts("plan", *words) == json.loads(path.read_text())
-    assert "--overwrite" in quorum.refused_for_free(tmp_path, "plan", *words, "--epsilon", "5")
-    quorum("plan", *words, "--epsilon", "5", "--overwrite")
+    assert quorum.facts("plan", "release", *words) == json.loads(path.read_text())
+    assert "--overwrite" in quorum.refused_for_free(
+        tmp_path, "plan", "release", *words, "--epsilon", "5"
+    )
+    quorum("plan", "release", *words, "--epsilon", "5", "--overwrite")
     assert json.loads(path.read_text())["epsilon"] == 5
 
 
@@ -147,15 +154,43 @@ def test_numbers_that_make_no_plan_are_refused_in_one_sentence(
     quorum: Quorum,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = ("plan", *CARTPOLE, "--out", "plan.json", *words)
+    plan = ("plan", "release", *CARTPOLE, "--out", "plan.json", *words)
     assert named in quorum.refused_for_free(tmp_path, *plan)
+
+
+FIT = ("plan", "fit", "--actions", "3", "--observations", "6", "--delta", "1e-4",
+       "--minimum-experts")  # fmt: skip
+
+
+def test_a_fit_is_planned_before_there_are_logs(quorum: Quorum) -> None:
+    """With what such plans earned, so that nobody takes a linear policy for more than it is."""
+    many, few = quorum(*FIT, "300", "--epsilon", "1"), quorum(*FIT, "20", "--epsilon", "3")
+    assert "hidden layers of 64" in many
+    assert "such plans earned 0.99 to" in many
+    assert "a linear policy is not enough everywhere" in few
+    assert "nothing was charged" in few
+    facts = quorum.facts(*FIT, "300", "--epsilon", "1")
+    assert facts["refused"] is None
+    assert facts["spends"] == pytest.approx(1, rel=1e-3)
+    assert len(facts["charges"]) == 1
+
+
+def test_what_a_useless_plan_is_said_to_need_is_enough(quorum: Quorum) -> None:
+    """Both numbers that it names are then tried; with one expert fewer it is useless still."""
+    said = quorum.refused(*FIT, "20", "--epsilon", "0.5")
+    found = re.search(r"an epsilon of ([\d.]+) or (\d+) experts,", said)
+    assert found is not None
+    epsilon, experts = found.groups()
+    assert quorum.facts(*FIT, "20", "--epsilon", epsilon)["noise_over_signal"] <= 1
+    assert quorum.facts(*FIT, experts, "--epsilon", "0.5")["noise_over_signal"] <= 1
+    assert "mostly noise" in quorum.refused(*FIT, str(int(experts) - 1), "--epsilon", "0.5")
 
 
 def test_planning_touches_no_device() -> None:
     """A plan is made of declared numbers, so it needs neither JAX nor any file of the experts."""
     code = (
         "import sys, quorum_rl.cli.main as cli\n"
-        f"cli.main(['plan', *{CARTPOLE!r}, '--mode', 'paper', '--json'])\n"
+        f"cli.main(['plan', 'release', *{CARTPOLE!r}, '--mode', 'paper', '--json'])\n"
         "assert 'jax' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -290,7 +290,7 @@ def test_random_stopping_needs_no_word_about_a_floor(
     unchanged = files._replace(log=tmp_path / "unchanged.arrow", plan=tmp_path / "stopping.json")
     quorum("demos", "collect", files.experts, "--out", unchanged.log, "--p-min", "0",
            "--trajectories", "5", "--param", "time_limit", "8")  # fmt: skip
-    quorum("plan", *NUMBERS, "--stop-probability", "0.1", "--out", unchanged.plan)
+    quorum("plan", "release", *NUMBERS, "--stop-probability", "0.1", "--out", unchanged.plan)
     quorum(*unchanged.words())
     assumed = {
         found["name"]
@@ -309,7 +309,9 @@ def test_paper_mode_never_gets_a_certificate_that_holds(
     files: Files, tmp_path: Path, quorum: Quorum
 ) -> None:
     published = files._replace(plan=tmp_path / "paper.json")
-    quorum("plan", *NUMBERS, "--p-min", "0.1", "--mode", "paper", "--out", published.plan)
+    quorum(
+        "plan", "release", *NUMBERS, "--p-min", "0.1", "--mode", "paper", "--out", published.plan
+    )
     quorum(*published.words())
     shown = quorum("certificate", "show", files.ledger)
     assert "what came out is not certified" in shown

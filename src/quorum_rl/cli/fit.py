@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from quorum_rl import budget, logs, pipeline, privacy, release
+from quorum_rl import budget, logs, pipeline, release
 from quorum_rl.cli.configuration import as_toml, repeated
 from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
 from quorum_rl.cli.output import (
@@ -14,6 +14,7 @@ from quorum_rl.cli.output import (
     stoppable,
     stoppable_bar,
 )
+from quorum_rl.cli.plan import show_plan
 from quorum_rl.errors import Interrupted, QuorumError
 
 if TYPE_CHECKING:
@@ -130,25 +131,10 @@ class Fit(ExpertFlags, TrainingFlags):
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
         plan, log = self._planned()
-        refused = self._refusal(plan, log)
         least = log.declared.minimum_experts if plan.events else None
         removal = log.said_of_removal(least, plan.trajectories_needed)
         remarks = [] if removal is None else [removal]
-        facts = {
-            **given(plan, "epsilon delta"),
-            "spends": privacy.total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
-            "charges": [privacy.event_to_json(event) for event in plan.events],
-            "private_steps": plan.private_steps,
-            "steps_without_noise": plan.plain_steps,
-            "noise_over_signal": plan.noise,
-            "notes": (*plan.notes, *remarks),
-            "refused": refused,
-        }
-        if refused is None:
-            remarks.append("a dry run: nothing was written, and nothing was charged")
-        show_facts(facts, plan.describe(), *remarks, as_json=self.json)
-        if refused is not None:
-            raise QuorumError(refused)
+        show_plan(plan, self._refusal(plan, log), remarks, as_json=self.json)
 
     def _planned(self) -> "tuple[pipeline.FitPlan, logs.Demonstrations]":
         pipeline.check_noisy([self.settings], self.diagnostics_not_private)
@@ -168,11 +154,8 @@ class Fit(ExpertFlags, TrainingFlags):
 
     def _refusal(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> str | None:
         """Why the fit would be refused, as far as plan, folder and ledger tell, or nothing."""
-        if plan.mostly_noise is not None and not self.settings.allow_noise:
-            return (
-                f"{plan.mostly_noise}, and the fit would be refused: give a larger epsilon, more "
-                "experts or smaller networks, or say --allow-noise."
-            )
+        if (refused := pipeline.refusal_of(plan)) is not None:
+            return refused
         if self.folder.is_file():
             return f"{str(self.folder)!r} is a file: choose another folder."
         if (self.folder / POLICY).exists():

@@ -40,7 +40,7 @@ class Release(NewFile):
     """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
     in quotes, or a .txt file that lists them)."""
     plan: Path
-    """A plan that 'quorum plan --out' wrote."""
+    """A plan that 'quorum plan release --out' wrote."""
     ledger: Path
     """The ledger of these experts; see 'quorum ledger create'."""
     out: Path
@@ -103,7 +103,9 @@ def _read_plan(path: Path) -> "privacy.ReleasePlan":
     except OSError as error:
         raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise QuorumError(f"{str(path)!r} is no plan: make one with 'quorum plan'.") from error
+        raise QuorumError(
+            f"{str(path)!r} is no plan: make one with 'quorum plan release'."
+        ) from error
     return privacy.plan_from_json(facts)
 
 

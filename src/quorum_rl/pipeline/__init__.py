@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         steps_of as steps_of,
         train_runs as train_runs,
     )
+    from quorum_rl.pipeline.expectation import expected as expected, refusal_of as refusal_of
     from quorum_rl.pipeline.export import policy_of as policy_of
     from quorum_rl.pipeline.folder import RunFolder as RunFolder
     from quorum_rl.pipeline.learner_rule import (
@@ -56,6 +57,7 @@ else:
             "context": "ReportLine check_noisy",
             "distributed": "help_fit",
             "driver": "Keys Steps fresh runs_of steps_of train_runs",
+            "expectation": "expected refusal_of",
             "export": "policy_of",
             "folder": "RunFolder",
             "learner_rule": "chosen_learner learner_for",

@@ -28,6 +28,7 @@ from quorum_rl.pipeline.context import (
     said_by_all,
 )
 from quorum_rl.pipeline.distributed import helped
+from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
@@ -212,11 +213,14 @@ def _run(
     Events that are `paid` were charged by another run.
     """
     options.report(plan.describe())
+    if (hope := expected(plan)) is not None:
+        options.report(hope)
     least = demonstrations.declared.minimum_experts
     removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
     if removal is not None and plan.events:
         options.report(removal)
-    _check_useful(plan)
+    if (refused := refusal_of(plan)) is not None:
+        raise QuorumError(refused)
     _check_policy(plan, demonstrations.declared)
     folder = RunFolder(Path(options.folder))
     with folder.unless_refused(folder.ledger if budget is None else budget.ledger):
@@ -259,15 +263,6 @@ def _opened(
     folder.check_room(_bytes_to_write(plan, demonstrations))
     entropy = OsEntropy() if options.seed is None else SeededEntropy(options.seed)
     return RunContext(folder, plan, options, entropy, folder.keys(entropy))
-
-
-def _check_useful(plan: FitPlan) -> None:
-    """Refuse a plan that is mostly noise, unless its settings allow that."""
-    if plan.mostly_noise is not None and not plan.settings.allow_noise:
-        raise QuorumError(
-            f"{plan.mostly_noise}, and nothing would be learned: give a larger epsilon, more "
-            "experts or smaller networks, or say allow_noise (--allow-noise); nothing was charged."
-        )
 
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
