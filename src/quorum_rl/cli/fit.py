@@ -1,5 +1,6 @@
 """`quorum fit`: from demonstrations to a policy."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +17,7 @@ from quorum_rl.cli.output import (
 )
 from quorum_rl.cli.plan import show_plan
 from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.pipeline import TrackerName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
@@ -39,6 +41,8 @@ class Fit(ExpertFlags, TrainingFlags):
     stages together then cost at most epsilon."""
     seed: int | None = None
     """For reproduction only: the noise hides nothing from someone who knows the seed."""
+    track: TrackerName | None = None
+    """Send public metrics to a dashboard: tensorboard (into the folder), trackio or wandb."""
     dry_run: bool = False
     """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
 
@@ -56,10 +60,11 @@ class Fit(ExpertFlags, TrainingFlags):
             return
         shown = console(stderr=self.json)
         try:
-            with stoppable_bar(shown, "steps") as progress:
+            with self._tracked() as track, stoppable_bar(shown, "steps") as progress:
                 made = self._fitted(
                     {
                         **self._options(),
+                        "track": track,
                         "accepted": self.accept,
                         "folder": self.folder,
                         "report": shown.print,
@@ -71,6 +76,9 @@ class Fit(ExpertFlags, TrainingFlags):
             again = repeated(["fit"], self, self.folder / "config.toml")
             raise Interrupted(f"{stop} Go on with: {again}") from None
         self._show(made)
+
+    def _tracked(self) -> "AbstractContextManager[pipeline.Track | None]":
+        return nullcontext() if self.track is None else pipeline.tracker(self.track, self.folder)
 
     def _check_flags(self) -> None:
         """Refuse what has no effect after a release that is made."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         chosen_learner as chosen_learner,
         learner_for as learner_for,
     )
+    from quorum_rl.pipeline.metrics import Track as Track
     from quorum_rl.pipeline.plan import Cost as Cost, FitPlan as FitPlan, in_words as in_words
     from quorum_rl.pipeline.planning import plan_fit as plan_fit, private_step as private_step
     from quorum_rl.pipeline.results import Result as Result
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         togetherness as togetherness,
         with_room as with_room,
     )
+    from quorum_rl.pipeline.trackers import TrackerName as TrackerName, tracker as tracker
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
 else:
     __all__, __getattr__ = load_when_used(
@@ -61,12 +63,14 @@ else:
             "export": "policy_of",
             "folder": "RunFolder",
             "learner_rule": "chosen_learner learner_for",
+            "metrics": "Track",
             "plan": "Cost FitPlan in_words",
             "planning": "plan_fit private_step",
             "results": "Result",
             "run": "Fitted fit fit_after_release",
             "settings": "FitSettings",
             "study": "Progress Study research_ledger togetherness with_room",
+            "trackers": "TrackerName tracker",
             "training_stage": "charge_training",
         },
     )

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Declared, Demonstrations
+from quorum_rl.pipeline.asked import check_kinds
 from quorum_rl.pipeline.context import (
     ReportLine,
     RunContext,
@@ -32,14 +34,15 @@ from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
-from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.pipeline.metrics import Track
+from quorum_rl.pipeline.plan import FitPlan, learner_in_words
 from quorum_rl.pipeline.planning import plan_training
 from quorum_rl.pipeline.release_stage import prior_release, released_in_run
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
-from quorum_rl.release import mark_as_charged
+from quorum_rl.release import check_are_those, mark_as_charged
 from quorum_rl.training import result_of
 from quorum_rl.types import Released
 
@@ -48,7 +51,7 @@ LOOKED: Final = "diagnostics: the logs were looked at without noise, which no ce
 FirstStage: TypeAlias = Callable[[RunContext, Ledger], tuple[Released | None, Demonstrations]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
     """A trained policy and what it cost. `certificate` is None only for the non-private method.
 
@@ -62,6 +65,24 @@ class Fitted:
     released: Released | None
     certificate: Certificate | None
     folder: Path
+
+    def __repr__(self) -> str:
+        cost = "no privacy" if self.certificate is None else repr(self.certificate)
+        return f"Fitted({str(self.folder)!r}, {learner_in_words(self.plan.learner)}, {cost})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the certificate's sentence, and where things are."""
+        said = "no privacy" if self.certificate is None else self.certificate.statement
+        rows = {
+            "what": learner_in_words(self.plan.learner),
+            "guarantee": said,
+            "private steps": self.plan.private_steps,
+            "released": "nothing" if self.released is None else repr(self.released),
+            "folder": self.folder,
+        }
+        cells = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+                 for name, value in rows.items())  # fmt: skip
+        return f"<table>{''.join(cells)}</table>"
 
     def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
         """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
@@ -86,6 +107,7 @@ def fit(
     diagnostics_not_private: bool = False,
     report: ReportLine = print,
     progress: StepProgress | None = None,
+    track: Track | None = None,
     command: str | None = None,
 ) -> Fitted:
     """Learn one policy from logged decisions, at a cost of at most (epsilon, delta).
@@ -110,6 +132,8 @@ def fit(
     - `report` hears every line of what happens, `progress` the steps done and how many there are;
       it returns true to stop. Neither hears anything private, but that a log has no more experts
       than were declared.
+    - `track` hears metrics that may be shown, after every chunk of steps: `step`, `epsilon` so far,
+      `noise_over_signal`, `loss_on_released` (`pipeline.tracker` sends them to a dashboard).
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
@@ -119,6 +143,11 @@ def fit(
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
+    check_kinds(
+        demonstrations=demonstrations, experts=experts, epsilon=epsilon, delta=delta,
+        budget=budget, learner=learner, learner_settings=learner_settings, settings=settings,
+        folder=folder, accepted=accepted, seed=seed,
+    )  # fmt: skip
     plan, log, logged = planned(
         demonstrations,
         experts,
@@ -131,11 +160,13 @@ def fit(
         settings=settings,
         diagnostics_not_private=diagnostics_not_private,
     )
+    if logged is not None:  # also where nothing is released, so that nobody believes it was
+        check_are_those(logged, log.declared, accepted)
 
     def first_stage(run: RunContext, ledger: Ledger) -> tuple[Released | None, Demonstrations]:
         return released_in_run(run, log, logged, ledger)
 
-    options = RunOptions(folder, accepted, seed, report, progress, command)
+    options = RunOptions(folder, accepted, seed, report, progress, track, command)
     with helped(lambda: said_by_all(plan, log, logged, seed)):
         return _run(plan, log, first_stage, budget, options)
 
@@ -156,6 +187,7 @@ def fit_after_release(
     seed: int | None = None,
     report: ReportLine = print,
     progress: StepProgress | None = None,
+    track: Track | None = None,
     command: str | None = None,
 ) -> Fitted:
     """Stage 2 alone, after a release from these demonstrations that `budget` has paid for.
@@ -171,6 +203,11 @@ def fit_after_release(
     """
     if not is_single_process():
         raise QuorumError("training after a release is for one process: start it by itself.")
+    check_kinds(
+        demonstrations=demonstrations, epsilon=epsilon, delta=delta, budget=budget,
+        learner=learner, learner_settings=learner_settings, settings=settings, folder=folder,
+        accepted=accepted, seed=seed,
+    )  # fmt: skip
     settings = settings or FitSettings()
     if settings.method == "local":  # the default, so nobody chose it
         settings = replace(settings, method="selective")
@@ -196,7 +233,7 @@ def fit_after_release(
         earlier.keep(run.folder.released)
         return earlier.released, earlier.remaining
 
-    options = RunOptions(folder, accepted, seed, report, progress, command)
+    options = RunOptions(folder, accepted, seed, report, progress, track, command)
     return _run(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
 
 

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.release.checks import accepted_assumptions as accepted_assumptions
+    from quorum_rl.release.checks import (
+        accepted_assumptions as accepted_assumptions,
+        check_are_those as check_are_those,
+    )
     from quorum_rl.release.distributed import (
         count_as_told as count_as_told,
         help_release as help_release,
@@ -32,7 +35,7 @@ else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
-            "checks": "accepted_assumptions",
+            "checks": "accepted_assumptions check_are_those",
             "distributed": "count_as_told help_release",
             "mechanism": "released_lengths",
             "noise": "Noise",

@@ -19,7 +19,7 @@ from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan
 from quorum_rl.release.checks import (
     accepted_assumptions,
-    check_acted,
+    check_are_those,
     check_declared,
     check_identities,
     check_trajectories,
@@ -143,7 +143,7 @@ def release_and_keep(
     require("training_minimum", training_minimum, at_least(0))
     require("experts_at_once", experts_at_once, at_least(1))
     require("rows_at_once", rows_at_once, at_least(1))
-    check_acted(experts, declared, accepted)
+    check_are_those(experts, declared, accepted)
     by_making = made_by(experts, declared)
     held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=by_making)
     check_declared(event, declared, experts, held)

@@ -147,8 +147,9 @@ def _repeat(folder: Path) -> str:
 
 
 def _evaluation(folder: Path) -> Maybe[Evaluation]:
-    path = folder / "evaluation.json"
-    if not path.exists():
+    found = (folder / name for name in ("evaluation.json", "estimate.json"))
+    path = next(filter(Path.exists, found), None)  # what was measured, or else estimated
+    if path is None:
         command = f"quorum evaluate {_shown_path(folder)}"
         return Missing("The policy has not been evaluated.", command)
     with reading(path, "quorum evaluate"):
@@ -184,7 +185,7 @@ def _learning_curve(folder: Path) -> Maybe[LearningCurve]:
     with reading(path, "quorum fit"):
         lines = [object_of(line) for line in path.read_bytes().splitlines() if line.strip()]
         values = np.array([(number(line, "step"), number(line, "loss_on_released"))
-                           for line in lines]).reshape(-1, 2)  # fmt: skip
+                           for line in lines if "loss_on_released" in line])  # fmt: skip
     if not len(values):
         return Missing("No step was taken on released data, so there is no learning curve.")
     averaged = -(-len(values) // MOST_POINTS)
