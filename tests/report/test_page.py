@@ -151,8 +151,24 @@ def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> N
     assert not any(attributes.get("class") == "chart" for _, attributes in found.tags)
     text = " ".join(" ".join(found.shown).split())
     assert "nothing is guaranteed" in text
-    assert "synthetic experts only: quorum demo" in text
+    assert "quorum evaluate cartpole" in text
     assert "is bounded by ε and δ" not in text
+
+
+def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_folder: Path) -> None:
+    for name in ("comparison.json", "evaluation.json", "metrics.jsonl", "released.parquet"):
+        (run_folder / name).unlink()
+    config = json.loads((run_folder / "config.json").read_text())
+    events = [event for event in config["events"] if event["event"] != "release"]
+    declared = config["declared"] | {"world": None}
+    change_json(run_folder / "config.json", events=events, declared=declared)
+    found = Parts(render(gather(run_folder)))
+    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    assert sections == ["guarantee", "learned", "budget", "assumptions", "limits", "repeat"]
+    links = [attributes["href"] for tag, attributes in found.tags
+             if tag == "a" and (attributes.get("href") or "").startswith("#")]  # fmt: skip
+    assert set(links) == {f"#{section}" for section in sections} | {"#assumptions", "#limits"}
+    assert "--world path/to/file.py:NAME" in " ".join(found.shown)
 
 
 def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:

@@ -22,10 +22,14 @@ def epsilon_text(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is not there, and what would make it."""
+    """Why a part is not there, and what would make it.
+
+    A part that was never `meant` to be there has no section of its own.
+    """
 
     why: str
     command: str | None = None
+    meant: bool = True
 
 
 Maybe: TypeAlias = KnownT | Missing
