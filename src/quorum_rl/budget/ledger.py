@@ -110,7 +110,8 @@ class Ledger:
             os.fsync(descriptor)  # who wrote last may have died before: what is read here stays
             ledger = cls(path, descriptor)
             # A ledger that is damaged or out of date is refused before anything else happens.
-            check_witnessed(ledger.record, path)
+            if ledger.record.kind == "production":
+                ledger._catch_up()
             yield ledger
         finally:
             os.close(descriptor)  # and with it the lock
@@ -211,6 +212,15 @@ class Ledger:
             told = tell_witnesses(record, self._path)
             self._write(record, entries if told else [*_marks(record, [NO_WITNESS]), *entries])
             tell_witnesses(self.record, self._path)
+
+    def _catch_up(self) -> None:
+        """Tell the witnesses what they were not told because its writer died: a run that goes on
+        charges nothing, and touches data."""
+        with held(LEDGERS):
+            record = self.record
+            check_witnessed(record, self._path)
+            if record.charges and not record.torn:
+                tell_witnesses(record, self._path)
 
     def _write(self, record: LedgerRecord, entries: Sequence[Mapping[str, Json]]) -> None:
         lines, head = b"", record.head
