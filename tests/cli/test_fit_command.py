@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Quorum, everything_in, networks
+from commands import Quorum, everything_in, forget, networks
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli.configuration import repeated
@@ -58,6 +58,7 @@ def test_a_run_is_repeated_from_its_own_configuration(
     """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
     quorum("fit", log, *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", first)
+    forget(log)
     quorum("fit", "--config", first / "config.toml", "--folder", second)
     assert networks(first) == networks(second)
     for folder in (first, second):
@@ -102,6 +103,7 @@ def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
     quorum(*command)
     assert not (folder / "report.html").exists()  # it said that the run was not finished
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    forget(log)
     quorum(*fit, whole)
     assert networks(folder) == networks(whole)
 
@@ -284,6 +286,7 @@ def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
     config = ("--config", str(folder / "config.toml"), "--folder", str(again))
     assert "name it on the command line too" in quorum.refused("fit", *config)
     command: Any = command_of(["fit", *config, *named])
+    forget(log)
     command.run()
     assert json.loads((again / "config.json").read_text())["learner"] == written
     assert repeated(["fit"], command, again / "config.toml").endswith(" ".join(named))
