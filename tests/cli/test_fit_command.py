@@ -74,6 +74,23 @@ def test_a_run_is_repeated_from_its_own_configuration(
     )
 
 
+def test_a_second_fit_of_a_log_names_its_ledger_and_the_words_that_go_past_it(
+    log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    fit = ("fit", log, *BUDGET, *SMALL, "--folder")
+    quorum(*fit, tmp_path / "first")
+    ledger = tmp_path / "first" / "ledger.jsonl"
+    for words in ((), ("--dry-run",)):
+        said = quorum.refused_for_free(tmp_path, *fit, tmp_path / "second", *words)
+        assert f"'{log}' belongs to the ledger '{ledger}', and another one would not count" in said
+        assert f"charge this to it (--ledger {ledger}); or, if these are other experts, acc" in said
+    quorum(*fit, tmp_path / "second", "--accept", "one-expert-each", "other-experts")
+    assert "these are other experts than those of the ledger" in quorum(
+        "certificate", "show", tmp_path / "second"
+    )
+    assert "holds and agrees" in quorum("certificate", "verify", tmp_path / "second")
+
+
 def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path, quorum: Quorum) -> None:
     quorum("fit", log, *BUDGET, *SMALL, "--folder", tmp_path / "run")
     assert "seed" not in tomllib.loads((tmp_path / "run" / "config.toml").read_text())["fit"]

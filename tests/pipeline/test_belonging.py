@@ -139,6 +139,16 @@ def test_a_ledger_that_was_copied_before_it_was_charged(one: Crowd, tmp_path: Pa
     fitted(logs[1], tmp_path / "second", budget=Budget(tmp_path / "a"), **LOCAL)
 
 
+def test_a_copied_log_passes_once_everything_that_remembers_was_deleted(
+    filed: Crowd, tmp_path: Path, state: Path
+) -> None:
+    """As docs/limits.md says."""
+    fitted(filed, tmp_path / "first", **LOCAL)
+    shutil.rmtree(state)
+    (tmp_path / "log.arrow.trained").unlink()
+    assert finite(fitted(filed, tmp_path / "second", **LOCAL))
+
+
 @pytest.mark.parametrize("bug", ["_remember", "_refusal"])
 def test_without_memory_or_refusal_the_first_attack_succeeds(
     filed: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str
