@@ -182,7 +182,7 @@ def test_a_log_whose_ledger_was_deleted_says_what_to_do(filed: Crowd, tmp_path: 
     made = fitted(filed, tmp_path / "run", **LOCAL)
     shutil.move(made.folder / "ledger.jsonl", tmp_path / "backup")
     shutil.rmtree(made.folder)
-    with pytest.raises(QuorumError, match="which is not there any more: bring it back, for what"):
+    with pytest.raises(QuorumError, match=r"which is not there any more, .*: bring it back and na"):
         fitted(filed, tmp_path / "run", **LOCAL)
     budget = Budget.open(tmp_path / "backup")
     with pytest.raises(QuorumError, match="over the ledger's budget"):

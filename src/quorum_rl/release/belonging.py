@@ -234,16 +234,17 @@ def _refusal(log: Demonstrations, found: _Found) -> str:
     what, belong = f"the experts of {_named(log)}", "belong"
     if found.place.use is not None:
         what, belong = _named(log), "belongs" if log.source is not None else "belong"
-    path = found.witness.path
-    fix = f"charge this to it (--ledger {path})"
-    if path is None:
-        fix = "name it with --ledger"
-    elif not _is_there(Path(path), found.witness.ledger):
-        fix = "which is not there any more: bring it back, for what was spent stands nowhere else"
+    path, gone = found.witness.path, ""
+    fix = "name it with --ledger"
+    if path is not None:
+        fix = f"charge this to it (--ledger {path})"
+        if not _is_there(Path(path), found.witness.ledger):
+            gone = ", which is not there any more"
+            fix = "bring it back and name it with --ledger, for nothing else says what was spent"
     return (
-        f"{what} {belong} to {_where(found.witness)}, and another one would not count what that "
-        f"was charged: {fix}; or, if these are other experts, accept '{OTHER_EXPERTS}'. Nothing "
-        "was charged."
+        f"{what} {belong} to {_where(found.witness)}{gone}, and another one would not count what "
+        f"that was charged: {fix}; or, if these are other experts, accept '{OTHER_EXPERTS}'. "
+        "Nothing was charged."
     )
 
 
