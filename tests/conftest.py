@@ -3,6 +3,8 @@
 import os
 import tempfile
 from importlib.metadata import version
+from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,20 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _compiled = tempfile.TemporaryDirectory(prefix="quorum-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+# What ledgers, logs and experts are remembered by: never the folder of whoever runs the tests. Of
+# what several tests share, nobody but the first process of a run knows.
+_states = tempfile.TemporaryDirectory(prefix="quorum-states-", ignore_cleanup_errors=True)
+os.environ["QUORUM_STATE"] = f"{_states.name}/shared"
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a state folder of its own, so that tests may share logs and ledgers."""
+    folder = Path(_states.name) / str(next(_numbers))
+    monkeypatch.setenv("QUORUM_STATE", str(folder))
+    return folder
 
 
 # Files whose tests take longer than three seconds or so of one core: `make test-fast` leaves them
@@ -73,7 +89,7 @@ privacy/test_adversary.py
 privacy/test_calibration.py
 privacy/test_planner.py
 release/test_release_distribution.py
-release/test_release_markers.py
+pipeline/test_belonging.py
 report/test_browser.py
 sweep/test_judge.py
 sweep/test_ray.py

@@ -33,6 +33,7 @@ from quorum_rl.budget import (
     spent_epsilon,
 )
 from quorum_rl.budget.record import START, line_of, read_lines, record_of
+from quorum_rl.budget.witness import Witness, read_witness, write_witness
 from quorum_rl.cli.main import command_of
 from quorum_rl.cli.release import _read_plan
 from quorum_rl.errors import QuorumError, UndigestedWarning
@@ -264,6 +265,17 @@ def private_state(folder: Path) -> Kind:
     return Kind(run.state, facts)
 
 
+def a_witness(folder: Path) -> Kind:
+    """Nothing vouches for it, so only how it is read is of interest."""
+    seen = Witness.of_ledger(record_of(ledger_of(charge(TRAINING)), folder), folder / "some.ledger")
+    assert write_witness(folder / "witness.json", seen)
+
+    def facts(path: Path) -> None:
+        read_witness(path, seen.of)
+
+    return Kind(folder / "witness.json", facts, mutated_json)
+
+
 def bundle(folder: Path) -> Kind:
     run = Making(folder)(ledger_of(*ALONE), TRAINING)
     publish(run, folder / "bundle")
@@ -300,8 +312,8 @@ def sweep_table(folder: Path) -> Kind:
 
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, run_config, policy, private_keys, private_remaining, private_state, bundle,
-    configuration, sweep_table,
+    signature, a_witness, run_config, policy, private_keys, private_remaining, private_state,
+    bundle, configuration, sweep_table,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Quorum, everything_in, networks
+from commands import Quorum, everything_in, forget, networks
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli.configuration import repeated
@@ -58,6 +58,7 @@ def test_a_run_is_repeated_from_its_own_configuration(
     """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
     quorum("fit", log, *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", first)
+    forget(log)
     quorum("fit", "--config", first / "config.toml", "--folder", second)
     assert networks(first) == networks(second)
     for folder in (first, second):
@@ -71,6 +72,23 @@ def test_a_run_is_repeated_from_its_own_configuration(
         observation_centre=(0.0, -0.5, 0.1, 1.0),
         observation_scale=(1.0, 2.0, 0.1, 3.0),
     )
+
+
+def test_a_second_fit_of_a_log_names_its_ledger_and_the_words_that_go_past_it(
+    log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    fit = ("fit", log, *BUDGET, *SMALL, "--folder")
+    quorum(*fit, tmp_path / "first")
+    ledger = tmp_path / "first" / "ledger.jsonl"
+    for words in ((), ("--dry-run",)):
+        said = quorum.refused_for_free(tmp_path, *fit, tmp_path / "second", *words)
+        assert f"'{log}' belongs to the ledger '{ledger}', and another one would not count" in said
+        assert f"charge this to it (--ledger {ledger}); or, if these are other experts, acc" in said
+    quorum(*fit, tmp_path / "second", "--accept", "one-expert-each", "other-experts")
+    assert "these are other experts than those of the ledger" in quorum(
+        "certificate", "show", tmp_path / "second"
+    )
+    assert "holds and agrees" in quorum("certificate", "verify", tmp_path / "second")
 
 
 def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path, quorum: Quorum) -> None:
@@ -102,6 +120,7 @@ def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
     quorum(*command)
     assert not (folder / "report.html").exists()  # it said that the run was not finished
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    forget(log)
     quorum(*fit, whole)
     assert networks(folder) == networks(whole)
 
@@ -284,6 +303,7 @@ def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
     config = ("--config", str(folder / "config.toml"), "--folder", str(again))
     assert "name it on the command line too" in quorum.refused("fit", *config)
     command: Any = command_of(["fit", *config, *named])
+    forget(log)
     command.run()
     assert json.loads((again / "config.json").read_text())["learner"] == written
     assert repeated(["fit"], command, again / "config.toml").endswith(" ".join(named))

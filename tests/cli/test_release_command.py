@@ -127,10 +127,12 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     quorum("ledger", "create", fresh.ledger, "--epsilon", "30", "--delta", "1e-3")
     restored.ledger.write_bytes(before)
     assert "once per pool" in quorum.refused_for_free(tmp_path, *charged.words())
-    for other in (fresh, restored):
-        assert "has begun already" in quorum.refused_for_free(tmp_path, *other.words())
-    files.marker.write_text("torn")  # what cannot be read counts as used
-    assert "has begun already" in quorum.refused(*fresh.words())
+    assert "belongs to the ledger" in quorum.refused_for_free(tmp_path, *fresh.words())
+    lied = fresh.words("other-experts")
+    assert "has begun already" in quorum.refused_for_free(tmp_path, *lied)
+    assert "older copy or a fork" in quorum.refused_for_free(tmp_path, *restored.words())
+    files.marker.write_text("torn")
+    assert "is damaged, and says to which ledger" in quorum.refused(*fresh.words())
 
 
 def test_other_experts_than_those_who_acted_are_refused(
@@ -152,7 +154,8 @@ def test_new_demonstrations_under_an_old_name_are_not_held_up_by_the_old_marker(
     save_demonstrations(replace(log, declared=fresh), files.log)
     other = files._replace(ledger=tmp_path / "other.ledger", out=tmp_path / "other.parquet")
     quorum("ledger", "create", other.ledger, "--epsilon", "30", "--delta", "1e-3")
-    quorum(*other.words())
+    assert "the experts of" in quorum.refused_for_free(tmp_path, *other.words())
+    quorum(*other.words("other-experts"))
     assert other.out.exists()
 
 

@@ -1,5 +1,7 @@
 """Killed at any operation on a file, a run goes on to the same bits, certificate and charges."""
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +14,16 @@ from fits import SETTINGS, Crowd, crowd, fitted
 from quorum_rl.budget import Ledger, read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import open_demonstrations, save_demonstrations
+from quorum_rl.pipeline import run
 from quorum_rl.policy import Policy
-from quorum_rl.release import used_markers
 
 METHODS = {"local": replace(SETTINGS, method="dp-sgd"), "release": SETTINGS}
 
 
 def filed(folder: Path) -> Crowd:
-    """The crowd with its log in a file."""
+    """The crowd with its log in a file, which nobody knows yet."""
     folder.mkdir()
-    one = crowd(identity="a filed log")
+    one = crowd(identity=f"the log in {folder}")
     save_demonstrations(one.log, folder / "log.arrow")
     return one._replace(log=open_demonstrations(folder / "log.arrow"))
 
@@ -40,7 +42,8 @@ def result(place: Path) -> Any:
         (made.epsilon, made.marks, made.statement),
         record.events,
         sorted(str(path.relative_to(place)) for path in place.rglob("*")),
-        ["after" in path.read_text() for path in sorted(place.glob("log.arrow.*"))],
+        [json.loads(path.read_text())["lines"] for path in sorted(place.glob("log.arrow.*"))],
+        sum(path.is_file() for path in Path(os.environ["QUORUM_STATE"]).rglob(".*")),
     )
 
 
@@ -112,7 +115,7 @@ def marks_later(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_the_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Marks after the charge, and intents that nobody takes for void."""
+    """Marks after the charge, and a log that nobody tells of a charge whose payer died."""
     local = METHODS["local"]
     (tmp_path / "sound").mkdir()
     assert all(around_the_charge(tmp_path / "sound", local))
@@ -120,9 +123,9 @@ def test_the_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         patch.setattr(Ledger, "charge", marks_later(Ledger.charge))
         (tmp_path / "marks").mkdir()
         assert not all(around_the_charge(tmp_path / "marks", local))
-    monkeypatch.setattr(used_markers, "_is_void", lambda *_: False)
-    (tmp_path / "intents").mkdir()
-    assert not all(around_the_charge(tmp_path / "intents", METHODS["release"]))
+    monkeypatch.setattr(run, "recall", lambda *_: None)
+    (tmp_path / "memory").mkdir()
+    assert not all(around_the_charge(tmp_path / "memory", local))
 
 
 def test_a_charge_cut_in_half_counts_as_all_that_was_left(tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def test_a_seeded_run_draws_its_keys_again_and_goes_on(
 
 
 def test_a_run_that_an_earlier_version_charged_goes_on(
-    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    """Its charge holds no hash, and its keys no salt."""
+    """Its charge holds no hash, its keys no salt, and nobody has witnessed it."""
     one, folder = named(everyone, "earlier"), tmp_path / "run"
     stopped(one, folder, monkeypatch)
     without_salt(folder)
@@ -139,6 +139,7 @@ def test_a_run_that_an_earlier_version_charged_goes_on(
         content += line_of(entry, head)
         head = json.loads(content.splitlines()[-1])["hash"]
     (folder / "ledger.jsonl").write_bytes(content)
+    shutil.rmtree(state)
     fitted(one, folder, **PRIVATE)
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
 

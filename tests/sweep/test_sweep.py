@@ -159,6 +159,18 @@ def test_private_selection_is_one_charge_and_only_the_winner_comes_out(tmp_path:
     check_bundle(tmp_path / "bundle")
 
 
+def test_a_sweep_under_another_ledger_than_that_of_its_log_is_refused(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for ledger in (own, other):
+        Budget.create(ledger, epsilon=30.0, delta=DELTA)
+    choice: dict[str, Any] = {"select": "private", "search": ONE_SHAPE, "mean_trials": 1}
+    swept(asked("two ledgers", ledger=own, **choice), tmp_path / "sweep")
+    with pytest.raises(QuorumError, match=r"belongs? to the ledger .*own"):
+        swept(asked("two ledgers", ledger=other, **choice), tmp_path / "again")
+    assert read_ledger(other).charges == ()
+    assert not (tmp_path / "again").exists()
+
+
 def test_the_budget_refuses_a_sweep_before_anything_is_charged(tmp_path: Path) -> None:
     ledger = tmp_path / "experts.jsonl"
     Budget.create(ledger, epsilon=8.0, delta=DELTA)

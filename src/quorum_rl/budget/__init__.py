@@ -61,6 +61,13 @@ if TYPE_CHECKING:
         signature_path as signature_path,
     )
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
+    from quorum_rl.budget.witness import (
+        Witness as Witness,
+        held as held,
+        in_state as in_state,
+        read_witness as read_witness,
+        write_witness as write_witness,
+    )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
@@ -85,5 +92,6 @@ else:
                 "signature_path"
             ),
             "verifier": "Verification verify",
+            "witness": "Witness held in_state read_witness write_witness",
         },
     )

@@ -182,13 +182,17 @@ class Fit(ExpertFlags, TrainingFlags):
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
         kind: budget.Kind = "production"
+        record, path = None, self.ledger or self.folder
+        reads = {"pool" if plan.release is not None else "whole_log": log.declared.identity}
         if self.ledger is not None:
             with budget.Ledger.open(self.ledger) as opened:
                 opened.check_affordable(plan.events)
                 for event in plan.events:
-                    reads = "pool" if plan.release is not None else "whole_log"
-                    opened.check_fresh(event, {reads: log.declared.identity})
-                kind = opened.record.kind
+                    opened.check_fresh(event, reads)
+                record = opened.record
+                kind = record.kind
+        charges = [(event, reads) for event in plan.events]
+        release.check_belongs(log, record, path, self.accept, charges)
         for event in plan.events:
             releasing = plan.release is not None and event == plan.release.event
             release.accepted_assumptions(event, self.accept, kind, by_making=releasing)

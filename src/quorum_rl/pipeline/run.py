@@ -42,7 +42,7 @@ from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
-from quorum_rl.release import check_are_those, mark_as_charged
+from quorum_rl.release import check_are_those, check_belongs, recall
 from quorum_rl.training import result_of
 from quorum_rl.types import Released
 
@@ -269,9 +269,10 @@ def _run(
                     ledger.mark(LOOKED)
             return _finished(run, demonstrations, None, None)
         if budget is None:
-            budget = _own_budget(run)
+            budget = _own_budget(run, demonstrations)
         with Ledger.open(budget.ledger) as ledger:
             run.check_and_keep_keys(ledger)
+            recall(ledger, demonstrations, options.accepted)
             # Both stages or none: a release whose training cannot be paid would use up its pool.
             ledger.check_affordable(
                 [
@@ -280,8 +281,6 @@ def _run(
                     if event not in paid and not run.charged(ledger, event)
                 ]
             )
-            identity = demonstrations.declared.identity
-            mark_as_charged(demonstrations.source, identity, ledger.record)
             released, remaining = first_stage(run, ledger)
             pay_for_steps(run, demonstrations, ledger)
             return _finished(run, remaining, released, budget)
@@ -321,11 +320,12 @@ def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:
     return remaining + event.iterations * event.prefix_cap * (8 * width + 32)
 
 
-def _own_budget(run: RunContext) -> Budget:
+def _own_budget(run: RunContext, demonstrations: Demonstrations) -> Budget:
     """The budget of a run that nobody gave one."""
     path = run.folder.ledger
     if path.exists():
         return Budget.open(path)
+    check_belongs(demonstrations, None, path, run.options.accepted)
     run.report(
         f"a new ledger for these experts: {path}; whatever is learned from them later must be "
         "charged to the same one"

@@ -15,7 +15,7 @@ from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.pipeline.metrics import RunMetrics
 from quorum_rl.pipeline.plan import published_budget
 from quorum_rl.privacy import Event
-from quorum_rl.release import REPRODUCIBLE_NOISE, accepted_assumptions, marked_as_trained
+from quorum_rl.release import REPRODUCIBLE_NOISE, accepted_assumptions, charge_log
 from quorum_rl.training import TrainState, expert_data, private_source
 from quorum_rl.types import Released
 
@@ -40,14 +40,11 @@ def charge_training(
     Raises:
         QuorumError: if the ledger refuses, or an assumption was not accepted.
     """
-    identity = log.declared.identity
     held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=False)
     said: dict[str, Any] = {"accepted": list(held), **(facts or {})}
-    if not whole_log:
-        ledger.charge(event, run=run, facts=said, marks=marks)
-        return
-    with marked_as_trained(log.source, identity, ledger):
-        ledger.charge(event, run=run, facts=said | {"whole_log": identity}, marks=marks)
+    if whole_log:
+        said["whole_log"] = log.declared.identity
+    charge_log(ledger, event, log, run=run, facts=said, marks=marks)
 
 
 def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledger) -> None:

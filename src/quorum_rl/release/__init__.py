@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
+    from quorum_rl.release.belonging import (
+        charge_log as charge_log,
+        check_belongs as check_belongs,
+        recall as recall,
+    )
     from quorum_rl.release.checks import (
         accepted_assumptions as accepted_assumptions,
         check_are_those as check_are_those,
@@ -27,20 +32,16 @@ if TYPE_CHECKING:
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
     )
-    from quorum_rl.release.used_markers import (
-        mark_as_charged as mark_as_charged,
-        marked_as_trained as marked_as_trained,
-    )
 else:
     __all__, __getattr__ = load_when_used(
         __name__,
         {
             "checks": "accepted_assumptions check_are_those",
+            "belonging": "charge_log check_belongs recall",
             "distributed": "count_as_told help_release",
             "mechanism": "released_lengths",
             "noise": "Noise",
             "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
-            "used_markers": "mark_as_charged marked_as_trained",
         },
     )

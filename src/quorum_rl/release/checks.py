@@ -9,6 +9,7 @@ from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Declared, Demonstrations, smoothing_of
 from quorum_rl.privacy import Event, ReleaseEvent
+from quorum_rl.release.belonging import OTHER_EXPERTS
 
 ROUNDS_ALIKE: Final = "rounds-alike"
 QUERIED: Final = "logs-from-queried-policies"
@@ -38,7 +39,7 @@ def accepted_assumptions(
     Raises:
         QuorumError: if one is missing, unless the ledger is for research.
     """
-    known = {*ASSUMPTIONS, ROUNDS_ALIKE}
+    known = {*ASSUMPTIONS, ROUNDS_ALIKE, OTHER_EXPERTS}
     for name in accepted:
         if name not in known:
             raise unknown_name("assumption", name, known)

@@ -17,7 +17,13 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import RunFolder, charge_training
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
-from quorum_rl.release import REPRODUCIBLE_NOISE, read_released, release, save_released
+from quorum_rl.release import (
+    REPRODUCIBLE_NOISE,
+    read_released,
+    recall,
+    release,
+    save_released,
+)
 from quorum_rl.sweep.judge import PAID_ELSEWHERE, paid_elsewhere
 from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.trials import FREE, Trial
@@ -115,6 +121,7 @@ def pay(
     Raises:
         QuorumError: if the ledger refuses, before anything is charged.
     """
+    recall(opened, asked.log, asked.accepted)
     shared, name = shared_release(trials), place.name()
     paid = Counter(charge.event for charge in opened.record.charges if charge.run == name)
     missing = Counter(events_of(asked, trials)) - paid
