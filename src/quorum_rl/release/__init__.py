@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
     )
+    from quorum_rl.release.to_file import (
+        forget_finished as forget_finished,
+        release_to_file as release_to_file,
+    )
     from quorum_rl.release.used_markers import (
         mark_as_charged as mark_as_charged,
         marked_as_trained as marked_as_trained,
@@ -38,6 +42,7 @@ else:
             "noise": "Noise",
             "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
+            "to_file": "forget_finished release_to_file",
             "used_markers": "mark_as_charged marked_as_trained",
         },
     )

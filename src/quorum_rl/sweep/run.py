@@ -3,7 +3,7 @@
 import json
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +12,12 @@ from quorum_rl.budget import (
     Budget,
     Certificate,
     Entropy,
+    KeyedEntropy,
     Ledger,
     OsEntropy,
     check_committed,
     commitments,
+    secret_words,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
@@ -162,13 +164,10 @@ def _paid(
         report(removal)
     if asked.ledger is None and not book.exists():
         Budget.create(book, epsilon=None, delta=delta, kind="research")
-    entropy = OsEntropy()
-    drawn = _secrets(
-        place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
-    )
+    drawn = _secrets(place, asked)
     with Ledger.open(book) as opened:
         committed = _check_and_keep(place, opened, drawn)
-        released = pay(asked, trials, place, opened, entropy, committed)
+        released = pay(asked, trials, place, opened, KeyedEntropy(drawn["release"]), committed)
     every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
     if released is not None and not len(released):
@@ -190,19 +189,29 @@ def _drawn(asked: SweepOptions, entropy: Entropy) -> list[Choices]:
     return every
 
 
-def _secrets(place: RunFolder, draw: Callable[[], list[Choices]]) -> dict[str, Any]:
-    """The trials and their keys: as kept, or drawn."""
-    path = place.private / TRIALS
+def _secrets(place: RunFolder, asked: SweepOptions) -> dict[str, Any]:
+    """The trials, their keys and what the release's noise follows from: as kept, or drawn.
+
+    Raises:
+        QuorumError: if what was kept is that of an earlier version.
+    """
+    path, entropy = place.private / TRIALS, OsEntropy()
     if path.exists():
         kept: dict[str, Any] = json.loads(path.read_text())
+        if "release" not in kept:
+            raise QuorumError(
+                f"the sweep in {str(place.path)!r} was begun by an earlier version, which kept no "
+                "secret of its release: go on with that version, or choose another folder."
+            )
         return kept
-    every = draw()
-    drawn = {"trials": every, "keys": [secrets.randbits(KEY_BITS) for _ in every]}
+    every = _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
+    keys = [secrets.randbits(KEY_BITS) for _ in every]
+    drawn = {"trials": every, "keys": keys, "release": secret_words(entropy)}
     return json.loads(json.dumps(drawn))  # type: ignore[no-any-return]
 
 
 def _check_and_keep(place: RunFolder, opened: Ledger, drawn: dict[str, Any]) -> dict[str, str]:
-    """Keep the trials and their keys until the sweep is complete; what its charges hold of them.
+    """Keep the secrets until the sweep is complete; what its charges hold of them.
 
     Raises:
         QuorumError: if the ledger was charged for other ones.
