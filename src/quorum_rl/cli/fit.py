@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from quorum_rl import budget, logs, pipeline, privacy, release
@@ -167,7 +168,7 @@ class Fit(ExpertFlags, TrainingFlags):
         return plan, log
 
     def _refusal(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> str | None:
-        """Why the fit would be refused, as far as plan, folder and ledger tell, or nothing."""
+        """Why the fit would be refused, as far as plan, folder, ledger and markers tell."""
         if plan.mostly_noise is not None and not self.settings.allow_noise:
             return (
                 f"{plan.mostly_noise}, and the fit would be refused: give a larger epsilon, more "
@@ -186,18 +187,24 @@ class Fit(ExpertFlags, TrainingFlags):
         return None
 
     def _check_charges(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> None:
-        """Fail if budget, data or the accepted assumptions do not suffice.
+        """Fail if budget, data or the accepted assumptions do not suffice, or a marker forbids it.
 
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
-        kind: budget.Kind = "production"
-        if self.ledger is not None:
-            with budget.Ledger.open(self.ledger) as opened:
+        identity, releasing = log.declared.identity, plan.release is not None
+        reads = "pool" if releasing else "whole_log"
+        with TemporaryDirectory() as aside:
+            book = self.ledger
+            if book is None:  # the fit would make one of its own
+                book = Path(aside) / "ledger.jsonl"
+                budget.Ledger.create(book, epsilon=plan.epsilon, delta=plan.delta)
+            with budget.Ledger.open(book) as opened:
+                record = opened.record
                 opened.check_affordable(plan.events)
                 for event in plan.events:
-                    reads = "pool" if plan.release is not None else "whole_log"
-                    opened.check_fresh(event, {reads: log.declared.identity})
-                kind = opened.record.kind
+                    opened.check_fresh(event, {reads: identity})
+        if plan.events:
+            release.check_markers(log.source, identity, record, releasing=releasing)
         for event in plan.events:
-            releasing = plan.release is not None and event == plan.release.event
-            release.accepted_assumptions(event, self.accept, kind, by_making=releasing)
+            by_making = plan.release is not None and event == plan.release.event
+            release.accepted_assumptions(event, self.accept, record.kind, by_making=by_making)

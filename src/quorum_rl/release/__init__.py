@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         release_to_file as release_to_file,
     )
     from quorum_rl.release.used_markers import (
+        check_markers as check_markers,
         mark_as_charged as mark_as_charged,
         marked_as_trained as marked_as_trained,
     )
@@ -43,6 +44,6 @@ else:
             "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
             "storage": "METADATA_KEY read_released read_released_with_facts save_released",
             "to_file": "forget_finished release_to_file",
-            "used_markers": "mark_as_charged marked_as_trained",
+            "used_markers": "check_markers mark_as_charged marked_as_trained",
         },
     )

@@ -40,23 +40,13 @@ def marked(source: Path | None, identity: str, ledger: Ledger) -> Iterator[None]
             ledger does not hold.
     """
     record = ledger.record
+    _check_first(source, identity, record)
     known = _used(source, identity, RELEASED, record)
-    # A ledger that knows of it refuses by itself, and says more.
-    if known and record.kind == "production" and record.used_pool(identity) is None:
-        raise QuorumError(
-            f"a release from {_named(source)} has begun already, and stage 1 runs once: collect "
-            "new demonstrations, or go on with the run and the ledger that began it."
-        )
     if not known:
         _intend(source, identity, record, RELEASED)
     with _settled(source, identity, ledger, None if known else RELEASED):
         # After marking: of two who begin at once, at least one sees the other.
-        held = identity in record.whole_logs
-        if record.kind == "production" and not held and _used(source, identity, TRAINED, record):
-            raise QuorumError(
-                f"a training under another ledger has read all trajectories of {_named(source)}, "
-                "so none is fresh any more: collect new demonstrations."
-            )
+        _check_fresh(source, identity, record)
         yield
 
 
@@ -79,14 +69,52 @@ def marked_as_trained(source: Path | None, identity: str, ledger: Ledger) -> Ite
         except QuorumError:
             known = True  # or cannot be; either way there is nothing of ours to take back
     with _settled(source, identity, ledger, None if known else TRAINED):
-        released = _used(source, identity, RELEASED, record)
-        if record.kind == "production" and released and record.used_pool(identity) is None:
-            raise QuorumError(
-                f"prefixes of {_named(source)} were released under another ledger, and a training "
-                "that reads all of their trajectories is not covered beside that: name that ledger "
-                "and train on what the release left."
-            )
+        _check_unreleased(source, identity, record)
         yield
+
+
+def check_markers(
+    source: Path | None, identity: str, record: LedgerRecord, *, releasing: bool
+) -> None:
+    """Refuse a release from the log, or else a training that reads it all, where a marker would.
+
+    Raises:
+        QuorumError: as `marked` and `marked_as_trained`; nothing is written.
+    """
+    if releasing:
+        _check_first(source, identity, record)
+        _check_fresh(source, identity, record)
+    else:
+        _check_unreleased(source, identity, record)
+
+
+def _check_first(source: Path | None, identity: str, record: LedgerRecord) -> None:
+    # A ledger that knows of it refuses by itself, and says more.
+    elsewhere = record.kind == "production" and record.used_pool(identity) is None
+    if elsewhere and _used(source, identity, RELEASED, record):
+        raise QuorumError(
+            f"a release from {_named(source)} has begun already, and stage 1 runs once: collect "
+            "new demonstrations, or go on with the run and the ledger that began it."
+        )
+
+
+def _check_fresh(source: Path | None, identity: str, record: LedgerRecord) -> None:
+    elsewhere = record.kind == "production" and identity not in record.whole_logs
+    if elsewhere and _used(source, identity, TRAINED, record):
+        raise QuorumError(
+            f"a training under another ledger has read all trajectories of {_named(source)}, "
+            "so none is fresh any more: collect new demonstrations."
+        )
+
+
+def _check_unreleased(source: Path | None, identity: str, record: LedgerRecord) -> None:
+    elsewhere = record.kind == "production" and record.used_pool(identity) is None
+    if elsewhere and _used(source, identity, RELEASED, record):
+        raise QuorumError(
+            f"prefixes of {_named(source)} were released under another ledger, and a training "
+            "that reads all of their trajectories is not covered beside that: name that ledger "
+            "and train on what the release left."
+        )
 
 
 def mark_as_charged(source: Path | None, identity: str, record: LedgerRecord) -> None:
