@@ -50,7 +50,7 @@ from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import plan_release
 from quorum_rl.privacy.events import event_to_json
-from quorum_rl.release import read_released, save_released
+from quorum_rl.release import read_released_with_facts, save_released
 from quorum_rl.report import check_bundle, gather, publish
 from quorum_rl.sweep.programs import Found, TrialResult
 from quorum_rl.sweep.results import read_judged, save_found
@@ -130,8 +130,9 @@ def released(folder: Path) -> Kind:
     save_released(some_prefixes(), folder / "file.parquet", event_to_json(FLOOR))
 
     def facts(path: Path) -> Any:
-        found = read_released(path)
-        return arrays(*found.transitions, found.offsets)
+        found, said = read_released_with_facts(path)
+        sizes = found.observation_size, found.action_count, found.horizon
+        return said, sizes, arrays(*found.transitions, found.offsets)
 
     return Kind(folder / "file.parquet", facts)
 
