@@ -1,13 +1,15 @@
 """Every kind of file that Quorum reads, changed at random: refused in a sentence, or harmless.
 
-With QUORUM_FUZZ=5000 in the environment each kind is changed so many times.
+With QUORUM_FUZZ=5000 in the environment each kind is changed so many times (CONTRIBUTING.md).
 """
 
 import json
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -51,12 +53,14 @@ from quorum_rl.policy import Policy
 from quorum_rl.privacy import plan_release
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.release import read_released_with_facts, save_released
+from quorum_rl.release.to_file import WORDS, _Begun, _read
 from quorum_rl.report import check_bundle, gather, publish
 from quorum_rl.sweep.programs import Found, TrialResult
 from quorum_rl.sweep.results import read_judged, save_found
 
 TIMES: Final = int(os.environ.get("QUORUM_FUZZ", "300"))  # for each kind
 SECONDS: Final = 10  # that one file may take: more is a hang
+MEMORY: Final = 2**30  # bytes that one file may take: more is a bomb
 ALONE: Final = (charge(TRAINING, 1, whole_log=pool(1), **ACCEPTED),)
 
 
@@ -244,6 +248,22 @@ def private_keys(folder: Path) -> Kind:
     return Kind(folder / "run" / "private" / "keys.json", facts, mutated_json)
 
 
+def private_release(folder: Path) -> Kind:
+    """What a release by itself keeps: without the words that were charged none goes on."""
+    words = {name: list(range(8)) for name in WORDS}
+    begun = _Begun({"pool": pool(1), "seed": None}, False, words)
+    (folder / "file").write_text(json.dumps(vars(begun)))
+
+    def facts(path: Path) -> Any:
+        found = _read(path)
+        assert found is not None
+        if found.committed != begun.committed:
+            raise QuorumError("no charge holds this.")
+        return found.settled, found.words
+
+    return Kind(folder / "file", facts, mutated_json)
+
+
 def private_remaining(folder: Path) -> Kind:
     run = RunFolder(folder / "run")
     run.save_remaining(small_log().episodes)
@@ -301,8 +321,8 @@ def sweep_table(folder: Path) -> Kind:
 
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, run_config, policy, private_keys, private_remaining, private_state, bundle,
-    configuration, sweep_table,
+    signature, run_config, policy, private_keys, private_release, private_remaining, private_state,
+    bundle, configuration, sweep_table,
 )  # fmt: skip
 
 
@@ -324,6 +344,30 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+def peak_memory() -> int:
+    """The most memory that this process has had since `forget_peak`, where the system tells."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    (said,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(said.split()[1]) * 1024
+
+
+def forget_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+@contextmanager
+def within(most: int) -> Iterator[None]:
+    """Fails if the block takes more memory than that, also for a moment."""
+    forget_peak()
+    before = peak_memory()
+    yield
+    assert peak_memory() - before < most, "a file took too much memory"
+
+
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(
     make: Callable[[Path], Kind], tmp_path: Path
@@ -333,11 +377,10 @@ def test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(
     random = Random(make.__name__)
     refused, sentences = 0, set[str]()
     for number in range(TIMES):
-        content = kind.change(whole, random)
-        kind.path.write_bytes(content)
+        kind.path.write_bytes(kind.change(whole, random))
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), within(MEMORY):
                 warnings.simplefilter("ignore", UndigestedWarning)
                 found = kind.read(kind.path)
         except QuorumError as error:
@@ -359,3 +402,47 @@ def test_the_fuzzer_finds_a_log_whose_digest_nobody_looks_at(
         monkeypatch.setattr(f"quorum_rl.logs.native.{name}", lambda *_, **__: None)
     with pytest.raises(AssertionError, match="of native_log was accepted"):
         test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(native_log, tmp_path)
+
+
+def sleeps(_: bytes) -> None:
+    time.sleep(5)
+
+
+def fills(_: bytes) -> None:
+    np.ones(2**24)  # for a moment
+
+
+def raises(_: bytes) -> None:
+    raise ZeroDivisionError
+
+
+def says_much(_: bytes) -> None:
+    raise QuorumError("One thing.\nAnd another.")
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (sleeps, "longer than 0.1 seconds"),
+        (fills, "too much memory"),
+        (raises, "gave ZeroDivisionError"),
+        (says_much, "And another"),
+        (len, "was accepted"),
+    ],
+)
+def test_the_fuzzer_finds_a_reader_that_does_harm(
+    harm: Callable[[bytes], Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if harm is fills and not peak_memory():
+        pytest.skip("this system does not tell how much memory was taken")
+    if harm is sleeps:
+        monkeypatch.setitem(globals(), "SECONDS", 0.1)
+    monkeypatch.setitem(globals(), "MEMORY", 2**26)
+    whole = b"a good file"
+
+    def make(folder: Path) -> Kind:
+        (folder / "file").write_bytes(whole)
+        return Kind(folder / "file", lambda path: path.read_bytes() == whole or harm(whole))
+
+    with pytest.raises(AssertionError, match=said):
+        test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(make, tmp_path)
