@@ -103,6 +103,15 @@ def test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges(
     assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
 
 
+def test_without_the_check_a_sweep_whose_keys_are_gone_makes_another_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the test above fails."""
+    monkeypatch.setattr("quorum_rl.sweep.run.check_committed", lambda *_, **__: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges("public", tmp_path)
+
+
 def test_another_sweep_cannot_go_on_in_the_folder_of_an_interrupted_one(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))
