@@ -83,7 +83,7 @@ def test_a_damaged_ledger_that_counts_as_a_mistake_of_the_user_is_seen(
     """The planted bugs: exit status 2, of which a script that checks a ledger thinks otherwise."""
     faulty = {"refuting": nullcontext, "RefutedError": QuorumError}
     monkeypatch.setattr(f"quorum_rl.cli.ledger.{bug}", faulty[bug])
-    with pytest.raises(AssertionError, match="^quorum: "):  # with which it was refused
+    with pytest.raises(AssertionError, match=r"^quorum: "):  # with which it was refused
         attack(ledger, quorum)
 
 
