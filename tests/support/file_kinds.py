@@ -20,6 +20,7 @@ from quorum_rl.budget import (
     certificate,
     check_certificate,
     check_signature,
+    commitments,
     generate_key,
     read_ledger,
     sign,
@@ -48,6 +49,7 @@ from quorum_rl.release.to_file import WORDS, _Begun, _read
 from quorum_rl.report import check_bundle, gather, publish
 from quorum_rl.sweep.programs import Found, TrialResult
 from quorum_rl.sweep.results import read_judged, save_found
+from quorum_rl.sweep.run import TRIALS, _secrets
 
 ALONE: Final = (charge(TRAINING, 1, whole_log=pool(1), **ACCEPTED),)
 
@@ -252,6 +254,26 @@ def private_release(folder: Path) -> Kind:
     return Kind(folder / "file", facts, mutated_json)
 
 
+def private_trials(folder: Path) -> Kind:
+    """What a sweep keeps: charges hold what follows from it."""
+    place = RunFolder(folder / "run")
+    kept: dict[str, Any] = {
+        "trials": [{"clip_norm": 0.5}] * 2,
+        "keys": [2**255, 7],
+        "release": list(range(8)),
+    }
+    (place.private / TRIALS).write_text(json.dumps(kept))
+    nothing: Any = None
+
+    def facts(_: Path) -> Any:
+        found = _secrets(place, nothing)
+        if commitments(found, {}) != commitments(kept, {}):
+            raise QuorumError("no charge holds this.")
+        return found
+
+    return Kind(place.private / TRIALS, facts, mutated_json)
+
+
 def private_remaining(folder: Path) -> Kind:
     run = RunFolder(folder / "run")
     run.save_remaining(small_log().episodes)
@@ -309,6 +331,6 @@ def sweep_table(folder: Path) -> Kind:
 
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, run_config, policy, private_keys, private_release, private_remaining, private_state,
-    bundle, configuration, sweep_table,
+    signature, run_config, policy, private_keys, private_release, private_trials, private_remaining,
+    private_state, bundle, configuration, sweep_table,
 )  # fmt: skip

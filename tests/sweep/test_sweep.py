@@ -98,6 +98,12 @@ def test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges(
     with pytest.raises(QuorumError, match="other keys or another configuration"):
         swept(one, place)
     assert not kept.exists()
+    earlier = json.loads(content)
+    del earlier["release"]
+    for damaged in (b"", b"[]", content[:-5], json.dumps(earlier).encode()):
+        kept.write_bytes(damaged)
+        with pytest.raises(QuorumError, match=r"is damaged, or of an earlier version \("):
+            swept(one, place)
     assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
     kept.write_bytes(content)
     swept(one, place)

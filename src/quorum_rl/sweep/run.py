@@ -15,13 +15,14 @@ from quorum_rl.budget import (
     KeyedEntropy,
     Ledger,
     OsEntropy,
+    are_words,
     check_committed,
     commitments,
     secret_words,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
-from quorum_rl.json_files import read_config
+from quorum_rl.json_files import read_config, read_object
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
@@ -38,9 +39,11 @@ from quorum_rl.sweep.results import (
 )
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import Program, Trial, planned, programs_of
+from quorum_rl.tensors import refusing_damage
 
 KEY_BITS: Final = 256
 TRIALS: Final = "trials.json"
+ANEW: Final = "bring it back, or choose another folder"
 
 
 @dataclass(frozen=True)
@@ -193,17 +196,15 @@ def _secrets(place: RunFolder, asked: SweepOptions) -> dict[str, Any]:
     """The trials, their keys and what the release's noise follows from: as kept, or drawn.
 
     Raises:
-        QuorumError: if what was kept is that of an earlier version.
+        QuorumError: if what was kept is damaged, or that of an earlier version.
     """
     path, entropy = place.private / TRIALS, OsEntropy()
     if path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text())
-        if "release" not in kept:
-            raise QuorumError(
-                f"the sweep in {str(place.path)!r} was begun by an earlier version, which kept no "
-                "secret of its release: go on with that version, or choose another folder."
-            )
-        return kept
+        with refusing_damage(f"{str(path)!r} is damaged, or of an earlier version", fix=ANEW):
+            kept = read_object(path)
+            if not (are_words(kept["release"]) and len(kept["trials"]) == len(kept["keys"])):
+                raise ValueError("it holds no secrets")
+            return kept
     every = _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
     keys = [secrets.randbits(KEY_BITS) for _ in every]
     drawn = {"trials": every, "keys": keys, "release": secret_words(entropy)}
