@@ -88,9 +88,11 @@ privacy/test_accounting.py
 privacy/test_adversary.py
 privacy/test_calibration.py
 privacy/test_planner.py
+release/test_crash_points_of_a_release.py
 release/test_release_distribution.py
 pipeline/test_belonging.py
 report/test_browser.py
+sweep/test_crash_points_of_a_sweep.py
 sweep/test_judge.py
 sweep/test_ray.py
 sweep/test_sweep.py

@@ -260,6 +260,31 @@ def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
     assert quorum.refused(*releasing).endswith(said)
 
 
+@pytest.mark.parametrize("used", ["released", "trained"])
+@pytest.mark.parametrize("own_ledger", [False, True])
+def test_a_dry_run_heeds_the_markers_beside_a_log(
+    used: str, own_ledger: bool, log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    """Left under another ledger. As the fit says it, word for word."""
+    log.with_name(f"{log.name}.{used}").write_text("{}")
+    ledger = tmp_path / "ledger"
+    quorum("ledger", "create", ledger, "--epsilon", "60", "--delta", "1e-2")
+    more = [*BUDGET, *SMALL, "--folder", str(tmp_path / "run")]
+    more += ["--ledger", str(ledger)] * own_ledger
+    local = ["fit", str(log), *more, "--method", "local"]
+    releasing = ["fit", str(log), str(experts_file), *more, *RELEASING]
+    for words, sentences in (
+        (releasing, {"released": "has begun already", "trained": "has read all trajectories"}),
+        (local, {"released": "were released under another ledger"}),
+    ):
+        if used in sentences:
+            said = quorum.refused_for_free(tmp_path, *words, "--dry-run")
+            assert sentences[used] in said
+            assert quorum.refused_for_free(tmp_path, *words) == said
+        else:
+            quorum(*words, "--dry-run")
+
+
 OWN = """
 from __future__ import annotations
 from dataclasses import dataclass

@@ -266,7 +266,7 @@ def test_demonstrations_that_do_not_say_how_their_experts_acted_are_refused(
     ("moment", "charged"),
     [("quorum_rl.experts.load_population", False), ("quorum_rl.release.run.draw_fresh", True)],
 )
-def test_an_interrupted_release_counts_as_made_once_it_was_charged(
+def test_an_interrupted_release_is_charged_once_and_made_by_the_same_command(
     moment: str, charged: bool, files: Files, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -278,10 +278,14 @@ def test_an_interrupted_release_counts_as_made_once_it_was_charged(
     assert not files.out.exists()
     assert files.marker.exists() is charged
     assert len(read_ledger(files.ledger).charges) == charged
-    if charged:
-        assert "once" in quorum.refused(*files.words())
-    else:
-        quorum(*files.words())
+    other = files._replace(out=files.out.with_name("other.parquet"))
+    if charged:  # a second release is none that goes on
+        assert "once per pool" in quorum.refused(*other.words())
+    quorum(*files.words())
+    assert files.out.exists()
+    assert len(read_ledger(files.ledger).charges) == 1
+    assert not files.out.with_name("released.parquet.private").exists()
+    assert "exists already" in quorum.refused(*files.words())
 
 
 # Other kinds of releases.

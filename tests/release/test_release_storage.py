@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from numbered_logs import Scene, scene, seeded
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, UndigestedWarning
 from quorum_rl.privacy.planner import ReleasePlan
-from quorum_rl.release import read_released, save_released
+from quorum_rl.release import read_released, save_released, storage
 from quorum_rl.release.storage import METADATA_KEY
 from quorum_rl.types import Released, Transition
 
@@ -150,6 +150,53 @@ def test_a_flipped_bit_is_refused_or_changes_no_transition(
     assert not any("\n" in said for said in refused)
 
 
+def edited(path: Path, **changed: object) -> None:
+    """The file with facts of its metadata changed, or taken out where they are None."""
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[METADATA_KEY]) | changed
+    about = {name: fact for name, fact in about.items() if fact is not None}
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(about)}), path)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"facts": {"iterations": 4}}, {"horizon": 51}, {"action_count": 4}, {"sha256": ""}]
+)
+def test_a_fact_that_was_changed_is_found_out(
+    changed: dict[str, object], released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path, {"iterations": 3})
+    edited(path, **changed)
+    assert "changed after it was written, by the digest" in message(path)
+    monkeypatch.setattr(storage, "_check_digest", lambda *_: None)  # the planted bug
+    read_released(path)
+
+
+def test_a_number_that_was_changed_is_found_out_whoever_wrote_the_pages(
+    released: Released, tmp_path: Path
+) -> None:
+    """Their checksums are written anew by any program."""
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    table = pq.read_table(path)
+    actions = pa.array([1 - table["action"][0].as_py(), *table["action"].to_pylist()[1:]])
+    table = table.set_column(3, table.schema.field("action"), actions.cast(pa.int32()))
+    pq.write_table(table, path)
+    assert "changed after it was written, by the digest" in message(path)
+
+
+def test_a_file_of_an_earlier_version_is_read_with_a_warning(
+    released: Released, tmp_path: Path
+) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    edited(path, sha256=None)
+    assert "'sha256'" in message(path)
+    edited(path, version=1)
+    with pytest.warns(UndigestedWarning, match="carries no digest"):
+        assert_same(read_released(path), released)
+
+
 def test_somebody_elses_parquet_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"step": [0, 1]}), tmp_path / "other.parquet")
     assert "give a file that 'quorum release' wrote" in message(tmp_path / "other.parquet")
@@ -165,10 +212,10 @@ def test_a_file_without_one_of_its_columns_is_refused(released: Released, tmp_pa
 def test_a_file_of_a_later_version_is_refused(released: Released, tmp_path: Path) -> None:
     save_released(released, tmp_path / "some.parquet")
     table = pq.read_table(tmp_path / "some.parquet")
-    about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 2}
+    about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 3}
     later = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
     pq.write_table(later, tmp_path / "later.parquet")
-    assert "version 2" in message(tmp_path / "later.parquet")
+    assert "version 3" in message(tmp_path / "later.parquet")
 
 
 def test_rows_that_are_no_prefixes_are_refused(released: Released, tmp_path: Path) -> None:

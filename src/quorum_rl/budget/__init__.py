@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         KeyedEntropy as KeyedEntropy,
         OsEntropy as OsEntropy,
         SeededEntropy as SeededEntropy,
+        are_words as are_words,
         jax_key_data as jax_key_data,
         secret_words as secret_words,
     )
@@ -82,7 +83,8 @@ else:
             ),
             "commitment": "check_committed commitments",
             "entropy": (
-                "BitStream Entropy KeyedEntropy OsEntropy SeededEntropy jax_key_data secret_words"
+                "BitStream Entropy KeyedEntropy OsEntropy SeededEntropy are_words jax_key_data "
+                "secret_words"
             ),
             "ledger": "Ledger spent_epsilon",
             "record": "Charge Kind LedgerRecord read_ledger",

@@ -177,7 +177,7 @@ class Fit(ExpertFlags, TrainingFlags):
         return None
 
     def _check_charges(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> None:
-        """Fail if budget, data or the accepted assumptions do not suffice.
+        """Fail if budget, data or the accepted assumptions do not suffice, or the log forbids it.
 
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
@@ -194,5 +194,5 @@ class Fit(ExpertFlags, TrainingFlags):
         charges = [(event, reads) for event in plan.events]
         release.check_belongs(log, record, path, self.accept, charges)
         for event in plan.events:
-            releasing = plan.release is not None and event == plan.release.event
-            release.accepted_assumptions(event, self.accept, kind, by_making=releasing)
+            by_making = plan.release is not None and event == plan.release.event
+            release.accepted_assumptions(event, self.accept, kind, by_making=by_making)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger, jax_key_data, secret_words
+from quorum_rl.budget import Entropy, Ledger, are_words, jax_key_data, secret_words
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, replacing, write_json
 from quorum_rl.json_files import read_config
@@ -112,7 +112,7 @@ class RunFolder:
             return drawn
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
             keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
-            if not all(_are_words(keys[name], len(words)) for name, words in drawn.items()):
+            if not all(are_words(keys[name], len(words)) for name, words in drawn.items()):
                 raise ValueError("it holds no keys")
         if entropy.reproducible and keys != drawn:
             raise QuorumError(
@@ -212,11 +212,6 @@ class RunFolder:
         except QuorumError:  # such as another process that is starting this very run
             return True
         return record.torn or any(charge.run == self.name() for charge in record.charges)
-
-
-def _are_words(kept: Any, count: int) -> bool:
-    """Whether these are so many words of a key."""
-    return len(kept) == count and all(type(word) is int and 0 <= word < 2**32 for word in kept)
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:

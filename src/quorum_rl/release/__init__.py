@@ -27,10 +27,13 @@ if TYPE_CHECKING:
         release_and_keep as release_and_keep,
     )
     from quorum_rl.release.storage import (
-        METADATA_KEY as METADATA_KEY,
         read_released as read_released,
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
+    )
+    from quorum_rl.release.to_file import (
+        forget_finished as forget_finished,
+        release_to_file as release_to_file,
     )
 else:
     __all__, __getattr__ = load_when_used(
@@ -42,6 +45,7 @@ else:
             "mechanism": "released_lengths",
             "noise": "Noise",
             "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
-            "storage": "METADATA_KEY read_released read_released_with_facts save_released",
+            "storage": "read_released read_released_with_facts save_released",
+            "to_file": "forget_finished release_to_file",
         },
     )
