@@ -6,13 +6,13 @@ flags (dashes or underscores) and of its positional words. Flags on the command 
 
 import json
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.cli.parser import NONE, RUNS_CODE, as_kind, flags_of, in_words
 from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import read_toml
 
 FLAG: Final = "--config"
 
@@ -48,12 +48,7 @@ def read_table(
         QuorumError: if the file cannot be read, has no such table, or names a command that there
             is not.
     """
-    try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise QuorumError(f"{FLAG} {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of too long a number
-        raise QuorumError(f"{FLAG} {str(path)!r} is no valid TOML: {error}.") from error
+    found: Any = read_toml(path, FLAG)
     for word, names in zip(command, known, strict=True):
         for name, within in found.items():
             if name not in names:

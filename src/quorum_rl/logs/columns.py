@@ -1,0 +1,309 @@
+"""What the columns of a table are: their roles, and `columns.toml`, in which an owner says so.
+
+A sketch of that file is made from a table's schema alone: what rows hold is private.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from quorum_rl.dictionary import Column, Dictionary
+from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import read_toml
+from quorum_rl.logs.schema import Schema, is_list, is_number, is_text, is_time, shape_in
+
+OBSERVATION: Final = "observation"
+NEXT: Final = "next_observation"
+SETTINGS: Final = ("step_orders", "action_labels")  # of columns.toml, beside roles
+SAYS: Final = ("unit", "fill", "clip", "shape", "next")  # of one column
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns are called in the file.
+
+    An observation is a list column, or columns NAME_0, NAME_1, …, or the columns of a tuple of
+    names. `truncated` and `next_observation` may be absent, if not renamed here. With
+    `step_orders` the step is anything that rises within an episode, and not 0, 1, 2, …
+    """
+
+    expert: str = "expert"
+    episode: str = "episode"
+    step: str = "step"
+    observation: str | tuple[str, ...] = OBSERVATION
+    action: str = "action"
+    reward: str = "reward"
+    terminated: str = "terminated"
+    truncated: str = "truncated"
+    next_observation: str | tuple[str, ...] = NEXT
+    step_orders: bool = False
+
+
+DEFAULT_COLUMNS: Final = TableColumns()
+ROLES: Final = tuple(field.name for field in fields(TableColumns) if field.name != "step_orders")
+ONCE: Final = ("action", "reward", "terminated", "truncated")  # nobody observes these beforehand
+
+
+def columns_named(
+    names: Mapping[str, str | Sequence[str]], base: TableColumns = DEFAULT_COLUMNS
+) -> TableColumns:
+    """The columns of a file, from the names of those that are called otherwise than in `base`.
+
+    Raises:
+        QuorumError: for a column that there is not.
+    """
+    for name in names:
+        if name not in ROLES:
+            raise unknown_name("column of logs", name, ROLES)
+    chosen: dict[str, Any] = {
+        name: given if isinstance(given, str) else tuple(given) for name, given in names.items()
+    }
+    return replace(base, **chosen)
+
+
+def vector_names(name: str | tuple[str, ...], present: Sequence[str]) -> list[str]:
+    """The columns that make up a vector: as listed, or NAME_0, NAME_1, … without a gap."""
+    if not isinstance(name, str):
+        return list(name)
+    if name in present:
+        return [name]
+    numbered = [other for other in present if re.fullmatch(re.escape(name) + r"_\d+", other)]
+    return [f"{name}_{index}" for index in range(len(set(numbered)))]
+
+
+def observed_columns(
+    schema: Schema, columns: TableColumns, known: Dictionary | None, size: int | None
+) -> tuple[Column, ...]:
+    """The columns of an observation with their shapes, as far as names, schema and `size` say.
+
+    Raises:
+        QuorumError: if one is not there, is used for something else, or has no known shape.
+    """
+    given = () if known is None else known.columns
+    if not given:
+        names = vector_names(columns.observation, list(schema.kinds))
+        given = tuple(Column(name) for name in names or [f"{columns.observation}_0"])
+    roles = {getattr(columns, role): role for role in ONCE}
+    made = []
+    for column in given:
+        schema.check_has(column.name)
+        if column.name in roles:
+            raise QuorumError(
+                f"{schema.where}: column {column.name!r} is the {roles[column.name]} and part of "
+                "the observation, which comes before it: take it out of one of the two."
+            )
+        shape = column.shape or shape_in(schema.kinds[column.name])
+        made.append((column, shape))
+    known_size = sum(replace(column, shape=shape).size for column, shape in made if shape is not None)
+    unknown = [column.name for column, shape in made if shape is None]
+    if unknown and (len(unknown) > 1 or size is None or size <= known_size):
+        raise QuorumError(
+            f"{schema.where}: column {unknown[0]!r} holds lists, and its schema says not how long: "
+            "declare its shape in columns.toml, or observation_size (--observations)."
+        )
+    rest = (0 if size is None else size) - known_size
+    found = tuple(
+        replace(column, shape=(rest,) if shape is None else shape) for column, shape in made
+    )
+    count = Dictionary(found).size
+    if size is not None and count != size:
+        counted = "columns" if count == len(found) else "numbers in the columns"
+        called = repr(columns.observation) if not (known and known.columns) else "an observation"
+        raise QuorumError(
+            f"{schema.where} has {count} {counted} for {called}, but observation_size {size} was "
+            "declared: correct one of the two."
+        )
+    return found
+
+
+def worth_keeping(columns: Sequence[Column]) -> bool:
+    """Whether a dictionary tells more than the names that every table of ours has."""
+    plain = all(column == Column(column.name, shape=column.shape) for column in columns)
+    return not (
+        plain
+        and all(re.fullmatch(OBSERVATION + r"(_\d+)?", column.name) for column in columns)
+        and all(len(column.shape) < 2 for column in columns)
+    )
+
+
+# --- columns.toml ---
+
+
+def read_columns(path: Path) -> tuple[TableColumns, Dictionary]:
+    """What a `columns.toml` says: the roles of columns, and the dictionary of observations.
+
+    Raises:
+        QuorumError: naming the file, the name and what it must be.
+    """
+    where = f"columns {str(path)!r}"
+    said = read_toml(path, "columns")
+    observed = said.pop(OBSERVATION, {})
+    roles = [role for role in ROLES if role not in (OBSERVATION, NEXT)]
+    for name, value in said.items():
+        if name not in (*roles, *SETTINGS):
+            raise QuorumError(
+                f"{where}: {unknown_name('name', name, (*roles, *SETTINGS, OBSERVATION))}"
+            )
+        if name in roles and not isinstance(value, str):
+            raise QuorumError(f"{where}: {name} is {value!r}: give the name of a column.")
+        if name in roles and not value and name != "truncated":
+            raise QuorumError(
+                f"{where} does not say which column is the {name}: write its name there."
+            )
+    orders, labels = said.get("step_orders", False), said.get("action_labels", [])
+    if not isinstance(orders, bool):
+        raise QuorumError(f"{where}: step_orders is {orders!r}: give true or false.")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise QuorumError(f"{where}: action_labels is {labels!r}: give a list of texts.")
+    if not isinstance(observed, dict) or not all(isinstance(v, dict) for v in observed.values()):
+        raise QuorumError(
+            f"{where}: {OBSERVATION} is no table of columns: give lines such as "
+            'glucose = { unit = "mg/dL", fill = 120, clip = [40, 400] }.'
+        )
+    try:
+        made = Dictionary(tuple(_column(*item) for item in observed.items()), tuple(labels))
+    except QuorumError as error:
+        raise QuorumError(f"{where}: {error}") from error
+    names: dict[str, Any] = {role: said[role] for role in roles if said.get(role)}
+    names |= {OBSERVATION: made.names} if made.names else {}
+    following = [facts["next"] for facts in observed.values() if "next" in facts]
+    if following and len(following) < len(observed):
+        raise QuorumError(f"{where}: some columns have a next and others have none: give all.")
+    names |= {NEXT: tuple(following)} if following else {}
+    return columns_named(names, TableColumns(step_orders=orders)), made
+
+
+def _column(name: str, facts: Mapping[str, Any]) -> Column:
+    for key in facts:
+        if key not in SAYS:
+            raise QuorumError(f"column {name!r}: {unknown_name('fact', key, SAYS)}")
+    clip, shape = facts.get("clip"), facts.get("shape", [])
+    if clip is not None and not (isinstance(clip, list) and len(clip) == 2):
+        raise QuorumError(f"column {name!r}: clip is {clip!r}: give two numbers, such as [40, 400].")
+    if not isinstance(shape, list):
+        raise QuorumError(f"column {name!r}: shape is {shape!r}: give lengths, such as [84, 84].")
+    for key in ("unit", "next"):
+        if not isinstance(facts.get(key, ""), str):
+            raise QuorumError(f"column {name!r}: {key} is {facts[key]!r}: give a text.")
+    low, high = (None, None) if clip is None else clip
+    unit = facts.get("unit") or None
+    return Column(name, unit, facts.get("fill"), low, high, tuple(shape))
+
+
+def with_facts(
+    columns: Sequence[Column],
+    *,
+    fill: Mapping[str, float],
+    clip: Mapping[str, str],
+    unit: Mapping[str, str],
+) -> tuple[Column, ...]:
+    """The columns with these facts in place of their own; a range is written `40:400`.
+
+    Raises:
+        QuorumError: for a column that there is not, or a range that is none.
+    """
+    known = {column.name: column for column in columns}
+    for name in (*fill, *clip, *unit):
+        if name not in known:
+            raise unknown_name("column of the observation", name, known)
+    for name, text in clip.items():
+        try:
+            low, high = map(float, text.split(":"))
+        except ValueError as error:
+            raise QuorumError(
+                f"the range of column {name!r} is {text!r}: give two numbers, such as 40:400."
+            ) from error
+        # What filled the old range may lie outside the new one.
+        filled = {"fill": fill[name]} if name in fill else {}
+        known[name] = replace(known[name], low=low, high=high, **filled)
+    for name, value in fill.items():
+        known[name] = replace(known[name], fill=value)
+    for name, text in unit.items():
+        known[name] = replace(known[name], unit=text)
+    return tuple(known.values())
+
+
+# --- the sketch ---
+
+
+def sketch_columns(schema: Schema, name: str) -> str:
+    """A `columns.toml` to correct, from the schema of the table called `name`; no row was read."""
+    kinds = schema.kinds
+    lines = [
+        f"# What the columns of {_one_line(name)} are, from its schema alone: no row was read.",
+        "# Correct it, then: quorum demos import TABLE --columns FILE --horizon ... --out ...",
+        "",
+    ]
+    guesses = {
+        "expert": _is_name, "episode": _is_name, "step": _may_order, "action": _may_be_action,
+        "reward": _is_plain_number, "terminated": _may_be_flag, "truncated": _may_be_flag,
+    }  # fmt: skip
+    for role, fits in guesses.items():
+        candidates = [other for other, kind in kinds.items() if kind is None or fits(kind)]
+        found = role if role in kinds else ""
+        hint = "" if found else f"  # {'if there is one, ' * (role == 'truncated')}one of: "
+        hint += "" if found else ", ".join(map(_one_line, candidates)) or "none of a fitting type"
+        lines.append(f"{role} = {_quoted(found)}{hint}")
+        if role == "step":
+            lines.append(
+                "step_orders = false  # true: it orders the rows, such as a time, and is not "
+                "0, 1, 2, …"
+            )
+        if role == "action":
+            lines.append(
+                'action_labels = []  # where actions are text: all that there are, such as ["no", '
+                '"yes"]'
+            )
+    lines += [
+        "",
+        "# The numbers that were seen before acting, in this order. Take out the others. Of each you",
+        '# may say { unit = "mg/dL", fill = 120, clip = [40, 400], shape = [84, 84], next = "after" }:',
+        "# what stands for a missing value, the range that it is cut to, the shape of lists, and the",
+        "# column that has the same after the action.",
+        "[observation]",
+    ]
+    for other, kind in kinds.items():
+        if other in guesses or re.fullmatch(NEXT + r"(_\d+)?", other):
+            continue
+        if kind is None or is_number(kind) or is_list(kind):
+            lines.append(f"{_quoted(other)} = {{}}" + ("" if kind is None else f"  # {kind}"))
+        else:
+            lines.append(f"# {_one_line(other)}: {_one_line(str(kind))}, no number")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    # JSON's texts are TOML's, but for one character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _one_line(text: str) -> str:
+    """For a comment, which nothing may end."""
+    return text if text.isprintable() else _quoted(text)
+
+
+def _is_name(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(is_text(kind) or types.is_integer(kind))
+
+
+def _may_order(kind: Any) -> bool:
+    return is_time(kind) or is_number(kind)
+
+
+def _may_be_action(kind: Any) -> bool:
+    return _is_name(kind) or _may_be_flag(kind)
+
+
+def _may_be_flag(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_boolean(kind) or types.is_integer(kind))
+
+
+def _is_plain_number(kind: Any) -> bool:
+    return is_number(kind)
