@@ -172,15 +172,12 @@ class Dictionary:
         """
         if not self.columns:
             raise QuorumError("the numbers of these observations have no names: give an array.")
-        present = set(map(str, names_of(named)))
+        present = set(map(str, names_of(named) or ()))
         parts = []
         for column in self.columns:
             if column.name not in present:
-                raise QuorumError(
-                    f"the observations lack a column: {unknown_name('column', column.name, present)}"
-                    if present
-                    else f"the observations lack the column {column.name!r}: give it, or None."
-                )
+                error = unknown_name("column", column.name, present)
+                raise QuorumError(f"the observations lack a column: {error}")
             parts.append(_numbers(named[column.name], column))
         shapes = {part.shape[:-1] for part in parts}
         if len(shapes) > 1:

@@ -116,6 +116,12 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise QuorumError(f"{what} {str(path)!r} is no valid TOML: {error}.") from error
 
 
+def toml_text(text: str) -> str:
+    """A text as a TOML file has it."""
+    # JSON's texts are TOML's, but for one character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its name if the block succeeds, else vanishes.

@@ -4,7 +4,6 @@ A file has a table for each command, such as `[fit]` or `[experts.train]`, with 
 flags (dashes or underscores) and of its positional words. Flags on the command line outrank it.
 """
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from quorum_rl.cli.parser import NONE, RUNS_CODE, as_kind, flags_of, in_words
 from quorum_rl.errors import QuorumError, unknown_name
-from quorum_rl.files import read_toml
+from quorum_rl.files import read_toml, toml_text
 
 FLAG: Final = "--config"
 
@@ -145,5 +144,4 @@ def _written(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_written, value))}]"
         case _:
-            # JSON's texts are TOML's, but for one character.
-            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+            return toml_text(str(value))

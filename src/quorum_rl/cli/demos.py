@@ -170,7 +170,11 @@ class Import:
 
     def run(self) -> None:
         if (self.sketch is None) == (self.out is None):
-            raise QuorumError("give --out, the file to write, or --sketch, a columns.toml to begin.")
+            raise QuorumError(
+                "give --out, the file to write, or --sketch, a columns.toml to begin."
+            )
+        if self.sketch is not None and self.sketch.suffix != ".toml":
+            raise QuorumError(f"--sketch is {str(self.sketch)!r}: give a name that ends in .toml.")
         target = Path(str(self.sketch or self.out))
         check_new_file(target, overwrite=self.overwrite)
         if self.sketch is not None:
@@ -194,7 +198,9 @@ class Import:
 
     def _sketch(self, target: Path) -> None:
         if self.source.startswith(MINARI):
-            raise QuorumError("a Minari dataset says itself what its columns are: leave --sketch out.")
+            raise QuorumError(
+                "a Minari dataset says itself what its columns are: leave --sketch out."
+            )
         text = logs.sketch_columns(logs.schema_of(self.source), Path(self.source).name)
         with replacing(target) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -224,9 +230,7 @@ class Import:
             named = replace(named, columns=whole)
         return replace(columns, step_orders=columns.step_orders or self.step_orders), named
 
-    def _declared(
-        self, columns: "logs.TableColumns", named: Dictionary
-    ) -> "logs.Declared | None":
+    def _declared(self, columns: "logs.TableColumns", named: Dictionary) -> "logs.Declared | None":
         """All that was declared; None where it is left to the file."""
         labels = named.action_labels
         if self.action_labels is not None:

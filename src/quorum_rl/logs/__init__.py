@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         columns_named as columns_named,
         observed_columns as observed_columns,
         read_columns as read_columns,
-        sketch_columns as sketch_columns,
         with_facts as with_facts,
         worth_keeping as worth_keeping,
     )
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         to_step_arrays as to_step_arrays,
     )
     from quorum_rl.logs.schema import schema_of as schema_of
+    from quorum_rl.logs.sketch import sketch_columns as sketch_columns
     from quorum_rl.logs.tables import read_table as read_table, write_table as write_table
 else:
     __all__, __getattr__ = load_when_used(
@@ -59,8 +59,8 @@ else:
             "agreement": "QUANTILES AgreementCurve agreement_curve",
             "assemble": "from_episodes from_padded",
             "collection": "as_they_acted collect collect_from_gymnasium smoothing_of",
-            "columns": "TableColumns columns_named observed_columns read_columns sketch_columns "
-            "with_facts worth_keeping",
+            "columns": "TableColumns columns_named observed_columns read_columns with_facts "
+            "worth_keeping",
             "declared": "Declared",
             "demonstrations": "Columns Demonstrations Episodes ReleaseSplit split_release_pool",
             "minari": "minari_columns read_minari write_minari",
@@ -68,6 +68,7 @@ else:
             "parquet": "read_parquet",
             "rows": "StepArrays from_step_arrays to_step_arrays",
             "schema": "schema_of",
+            "sketch": "sketch_columns",
             "tables": "read_table write_table",
         },
     )

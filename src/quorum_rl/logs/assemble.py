@@ -171,8 +171,8 @@ def as_actions(
     actions = np.asarray(values)
     if actions.dtype.kind not in "biuf":
         raise QuorumError(
-            f"{place(0)}: the actions are of type {actions.dtype}, but actions are the whole numbers "
-            f"0 to {declared.action_count - 1}: give those."
+            f"{place(0)}: the actions are of type {actions.dtype}, but actions are the whole "
+            f"numbers 0 to {declared.action_count - 1}: give those."
         )
     for start in range(0, len(actions), CHUNK):
         part = actions[start : start + CHUNK]
@@ -194,8 +194,8 @@ def as_actions(
 def continuous_actions(where: str, found: str) -> QuorumError:
     """The error for actions that are measured, whatever they came in."""
     return QuorumError(
-        f"{where}: {found}, but the set of actions must be finite: cut continuous ones into ranges, "
-        "and give each a number or a label (--action-labels)."
+        f"{where}: {found}, but the set of actions must be finite: cut continuous ones into "
+        "ranges, and give each a number or a label (--action-labels)."
     )
 
 

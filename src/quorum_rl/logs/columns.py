@@ -1,9 +1,5 @@
-"""What the columns of a table are: their roles, and `columns.toml`, in which an owner says so.
+"""What the columns of a table are: their roles, and `columns.toml`, in which an owner says so."""
 
-A sketch of that file is made from a table's schema alone: what rows hold is private.
-"""
-
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +9,7 @@ from typing import Any, Final
 from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import read_toml
-from quorum_rl.logs.schema import Schema, is_list, is_number, is_text, is_time, shape_in
+from quorum_rl.logs.schema import Schema, shape_in
 
 OBSERVATION: Final = "observation"
 NEXT: Final = "next_observation"
@@ -97,7 +93,9 @@ def observed_columns(
             )
         shape = column.shape or shape_in(schema.kinds[column.name])
         made.append((column, shape))
-    known_size = sum(replace(column, shape=shape).size for column, shape in made if shape is not None)
+    known_size = sum(
+        replace(column, shape=shape).size for column, shape in made if shape is not None
+    )
     unknown = [column.name for column, shape in made if shape is None]
     if unknown and (len(unknown) > 1 or size is None or size <= known_size):
         raise QuorumError(
@@ -182,7 +180,9 @@ def _column(name: str, facts: Mapping[str, Any]) -> Column:
             raise QuorumError(f"column {name!r}: {unknown_name('fact', key, SAYS)}")
     clip, shape = facts.get("clip"), facts.get("shape", [])
     if clip is not None and not (isinstance(clip, list) and len(clip) == 2):
-        raise QuorumError(f"column {name!r}: clip is {clip!r}: give two numbers, such as [40, 400].")
+        raise QuorumError(
+            f"column {name!r}: clip is {clip!r}: give two numbers, such as [40, 400]."
+        )
     if not isinstance(shape, list):
         raise QuorumError(f"column {name!r}: shape is {shape!r}: give lengths, such as [84, 84].")
     for key in ("unit", "next"):
@@ -217,93 +217,11 @@ def with_facts(
                 f"the range of column {name!r} is {text!r}: give two numbers, such as 40:400."
             ) from error
         # What filled the old range may lie outside the new one.
-        filled = {"fill": fill[name]} if name in fill else {}
-        known[name] = replace(known[name], low=low, high=high, **filled)
+        known[name] = replace(
+            known[name], low=low, high=high, fill=fill.get(name, known[name].fill)
+        )
     for name, value in fill.items():
         known[name] = replace(known[name], fill=value)
     for name, text in unit.items():
         known[name] = replace(known[name], unit=text)
     return tuple(known.values())
-
-
-# --- the sketch ---
-
-
-def sketch_columns(schema: Schema, name: str) -> str:
-    """A `columns.toml` to correct, from the schema of the table called `name`; no row was read."""
-    kinds = schema.kinds
-    lines = [
-        f"# What the columns of {_one_line(name)} are, from its schema alone: no row was read.",
-        "# Correct it, then: quorum demos import TABLE --columns FILE --horizon ... --out ...",
-        "",
-    ]
-    guesses = {
-        "expert": _is_name, "episode": _is_name, "step": _may_order, "action": _may_be_action,
-        "reward": _is_plain_number, "terminated": _may_be_flag, "truncated": _may_be_flag,
-    }  # fmt: skip
-    for role, fits in guesses.items():
-        candidates = [other for other, kind in kinds.items() if kind is None or fits(kind)]
-        found = role if role in kinds else ""
-        hint = "" if found else f"  # {'if there is one, ' * (role == 'truncated')}one of: "
-        hint += "" if found else ", ".join(map(_one_line, candidates)) or "none of a fitting type"
-        lines.append(f"{role} = {_quoted(found)}{hint}")
-        if role == "step":
-            lines.append(
-                "step_orders = false  # true: it orders the rows, such as a time, and is not "
-                "0, 1, 2, …"
-            )
-        if role == "action":
-            lines.append(
-                'action_labels = []  # where actions are text: all that there are, such as ["no", '
-                '"yes"]'
-            )
-    lines += [
-        "",
-        "# The numbers that were seen before acting, in this order. Take out the others. Of each you",
-        '# may say { unit = "mg/dL", fill = 120, clip = [40, 400], shape = [84, 84], next = "after" }:',
-        "# what stands for a missing value, the range that it is cut to, the shape of lists, and the",
-        "# column that has the same after the action.",
-        "[observation]",
-    ]
-    for other, kind in kinds.items():
-        if other in guesses or re.fullmatch(NEXT + r"(_\d+)?", other):
-            continue
-        if kind is None or is_number(kind) or is_list(kind):
-            lines.append(f"{_quoted(other)} = {{}}" + ("" if kind is None else f"  # {kind}"))
-        else:
-            lines.append(f"# {_one_line(other)}: {_one_line(str(kind))}, no number")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    # JSON's texts are TOML's, but for one character.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _one_line(text: str) -> str:
-    """For a comment, which nothing may end."""
-    return text if text.isprintable() else _quoted(text)
-
-
-def _is_name(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(is_text(kind) or types.is_integer(kind))
-
-
-def _may_order(kind: Any) -> bool:
-    return is_time(kind) or is_number(kind)
-
-
-def _may_be_action(kind: Any) -> bool:
-    return _is_name(kind) or _may_be_flag(kind)
-
-
-def _may_be_flag(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_boolean(kind) or types.is_integer(kind))
-
-
-def _is_plain_number(kind: Any) -> bool:
-    return is_number(kind)

@@ -75,8 +75,11 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
         check_finite(rows.next_observation, "the next observation", place)
     order = np.lexsort((rows.step, rows.episode, rows.expert))  # file order among equals
     if not np.array_equal(order, np.arange(len(order))):  # else no second copy of the file
-        sorted_columns: Any = (None if column is None else column[order] for column in rows[:-1])
-        rows = Rows(*sorted_columns, rows.step_orders)
+        in_order: dict[str, Any] = {
+            name: None if column is None else column[order]
+            for name, column in zip(Rows._fields[:-1], rows[:-1], strict=True)
+        }
+        rows = rows._replace(**in_order)
 
     def sorted_place(row: int) -> str:
         return place(int(order[row]))

@@ -86,11 +86,16 @@ def is_parquet(file: Path) -> bool:
 def is_number(kind: Any) -> bool:
     """Whether values of this type are numbers; true and false are 1 and 0."""
     return bool(
-        types.is_floating(kind)
-        or types.is_integer(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
+        types.is_floating(kind) or types.is_decimal(kind) or is_whole(kind) or is_flag(kind)
     )
+
+
+def is_whole(kind: Any) -> bool:
+    return bool(types.is_integer(kind))
+
+
+def is_flag(kind: Any) -> bool:
+    return bool(types.is_boolean(kind))
 
 
 def is_text(kind: Any) -> bool:

@@ -118,11 +118,11 @@ class Reader:
         if not orders:
             return column.to_numpy(zero_copy_only=False), False
         if types.is_floating(column.type):
-            row = first_true(~pc.is_finite(column).to_numpy(zero_copy_only=False))
-            if row is not None:
+            endless = first_true(~pc.is_finite(column).to_numpy(zero_copy_only=False))
+            if endless is not None:
                 raise QuorumError(
-                    f"{self.place(row)}: the step {name!r} is not finite: correct it or leave out "
-                    "the whole episode."
+                    f"{self.place(endless)}: the step {name!r} is not finite: correct it or leave "
+                    "out the whole episode."
                 )
         return _ranks(column), True
 
@@ -133,9 +133,7 @@ class Reader:
             with suppress(pa.ArrowException):
                 return column.cast(kind)
         if not orders:
-            row = next(
-                row for row, text in enumerate(column.to_pylist()) if not _is_whole(text)
-            )
+            row = next(row for row, text in enumerate(column.to_pylist()) if not _is_whole(text))
             raise QuorumError(
                 f"{self.place(row)}: the step {name!r} is {column[row].as_py()!r}: number the "
                 "steps of every episode 0, 1, 2, … or, if they are times, say so (--step-orders)."
@@ -171,7 +169,7 @@ class Reader:
             column = column.cast(pa.string())
             found = pc.index_in(column, value_set=pa.array(labels, pa.string()))
             if found.null_count == 0:
-                return found.to_numpy(zero_copy_only=False)
+                return np.asarray(found)
             column = self._numbers_of(name, column, found, labels)
         numbers = self._plain(column)
         try:
@@ -181,9 +179,10 @@ class Reader:
         if not len(values):
             return numbers
         matches = numbers[:, None] == values
-        if (row := first_true(~matches.any(axis=1))) is not None:
-            raise self._unlabelled(row, numbers[row], labels)
-        return matches.argmax(axis=1)
+        unknown = first_true(~matches.any(axis=1))
+        if unknown is not None:
+            raise self._unlabelled(unknown, numbers[unknown], labels)
+        return np.asarray(matches.argmax(axis=1))
 
     def _plain(self, column: Any) -> npt.NDArray[Any]:
         if types.is_boolean(column.type):
@@ -199,8 +198,8 @@ class Reader:
             with suppress(pa.ArrowException):
                 return column.cast(kind)
         if labels:
-            row = int(first_true(found.is_null().to_numpy(zero_copy_only=False)) or 0)
-            raise self._unlabelled(row, column[row].as_py(), labels)
+            unknown = int(np.flatnonzero(found.is_null())[0])
+            raise self._unlabelled(unknown, column[unknown].as_py(), labels)
         row = next(row for row, text in enumerate(column.to_pylist()) if not _is_number(text))
         raise QuorumError(
             f"{self.place(row)}: the action {name!r} is {column[row].as_py()!r}: declare all that "

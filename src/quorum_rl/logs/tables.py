@@ -96,8 +96,9 @@ def _rows(
 ) -> Rows:
     present = list(reader.schema.kinds)
     successors = vector_names(columns.next_observation, present)
-    has_successors = bool(successors) or columns.next_observation != DEFAULT_COLUMNS.next_observation
-    has_truncated = reader.has(columns.truncated) or columns.truncated != DEFAULT_COLUMNS.truncated
+    usual = DEFAULT_COLUMNS
+    has_successors = bool(successors) or columns.next_observation != usual.next_observation
+    has_truncated = reader.has(columns.truncated) or columns.truncated != usual.truncated
     labels = () if declared.dictionary is None else declared.dictionary.action_labels
     step, orders = reader.steps(columns.step, orders=columns.step_orders)
     following = None
