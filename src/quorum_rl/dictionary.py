@@ -161,6 +161,24 @@ class Dictionary:
         fill, least, most = self.constants
         return np.clip(np.where(np.isnan(observations), fill, observations), least, most)
 
+    @property
+    def units(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """A centre and a scale of each number, from the ranges; None where there is no range.
+
+        A number without a range stays as it is; one with a range lies between -2 and 2.
+        """
+        if all(column.low is None for column in self.columns):
+            return None
+        said = [
+            (0.0, 1.0)
+            if column.low is None or column.high is None
+            else ((column.low + column.high) / 2, (column.high - column.low) / 4)
+            for column in self.columns
+            for _ in range(column.size)
+        ]
+        centre, scale = zip(*said, strict=True)
+        return centre, scale
+
     def vectors_of(self, named: Any) -> npt.NDArray[np.float64]:
         """Observations that are given by the names of their columns: a mapping or a data frame.
 

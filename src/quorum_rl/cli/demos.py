@@ -104,7 +104,12 @@ class Show:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        facts = asdict(logs.open_demonstrations(self.file).declared)
+        declared = logs.open_demonstrations(self.file).declared
+        facts = asdict(declared)
+        if declared.dictionary is not None and not self.json:
+            del facts["dictionary"]
+            facts["columns"] = "; ".join(column.said for column in declared.dictionary.columns)
+            facts["action_labels"] = ", ".join(declared.dictionary.action_labels)
         agrees = "what the file holds agrees with it"
         carried = logs.carries_digest(self.file)
         digest = agrees if carried else "none, so nobody can tell of changes"
