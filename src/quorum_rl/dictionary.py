@@ -231,7 +231,8 @@ def _numbers(values: Any, column: Column) -> npt.NDArray[np.float64]:
     found = np.asarray(values)
     try:
         if found.dtype.kind == "O":
-            found = np.array(found.tolist(), np.float64)
+            listed = values.to_pylist() if hasattr(values, "to_pylist") else found.tolist()
+            found = np.array(listed, np.float64)
         if found.dtype.kind not in "fiub":
             raise TypeError(found.dtype)
         several = found.shape[: found.ndim - len(column.shape)]

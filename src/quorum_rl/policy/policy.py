@@ -173,7 +173,7 @@ class Policy:
             return cls(networks=networks, **description["decision"], **facts)
         except QuorumError as error:
             raise QuorumError(f"policy {str(path)!r}: {error}") from error
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, ArithmeticError) as error:
             raise QuorumError(
                 f"policy {str(path)!r} is damaged in what it calls observations and actions: get "
                 "it anew."
