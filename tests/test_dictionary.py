@@ -90,7 +90,9 @@ def test_one_observation_is_a_mapping_of_numbers() -> None:
         ({"weight": object()}, "'weight' of the observations holds something else"),
     ],
 )
-def test_what_is_no_observation_is_refused_by_name(change: dict[str, Any], said: str | None) -> None:
+def test_what_is_no_observation_is_refused_by_name(
+    change: dict[str, Any], said: str | None
+) -> None:
     one = {"glucose": 100, "weight": 80, "scan": np.zeros((2, 3))} | change
     if said is None:
         assert NAMED.vectors_of(one).shape == (8,)

@@ -130,7 +130,9 @@ def test_a_sketch_is_toml_of_the_columns_whatever_they_are_called(kinds: dict[st
     observed = said.pop("observation")
     assert set(observed) <= set(kinds)
     assert all(not found or found in kinds for name, found in said.items() if name in SINGLE)
-    numbers = {name for name, kind in kinds.items() if kind in (pa.float32(), pa.list_(pa.float32()))}
+    numbers = {
+        name for name, kind in kinds.items() if kind in (pa.float32(), pa.list_(pa.float32()))
+    }
     assert numbers - set(observed) <= {*SINGLE, *(facts.get("next") for facts in observed.values())}
 
 
@@ -147,7 +149,7 @@ def test_a_sketch_finds_what_is_called_as_usual_and_what_comes_after(tmp_path: P
     assert said["observation"] == {
         "sugar": {"next": "sugar_after"}, "observation_1": {"next": "next_observation_1"},
     }  # fmt: skip
-    assert "episode = \"\"  # one of: expert, step, who\n" in text
+    assert 'episode = ""  # one of: expert, step, who\n' in text
     (tmp_path / "t.csv").write_text("who,sugar\n")
     assert tomllib.loads(sketch_columns(schema_of(tmp_path / "t.csv"), "t.csv"))["observation"] == {
         "who": {}, "sugar": {},

@@ -152,7 +152,9 @@ def test_labels_that_are_numbers_name_doses_and_not_actions(tmp_path: Path) -> N
 def test_text_without_labels_says_that_they_are_to_be_declared(tmp_path: Path) -> None:
     columns = TableColumns(**vars(COLUMNS) | {"observation": ("weight", "reward2")})
     path = table_of(rows() | {"reward2": [1.0] * 9}, tmp_path)
-    with pytest.raises(QuorumError, match=r"row 1: the action 'order' is 'hold': declare all .*--a"):
+    with pytest.raises(
+        QuorumError, match=r"row 1: the action 'order' is 'hold': declare all .*--a"
+    ):
         read_table(path, Declared(3, 2, horizon=3), columns)
 
 
