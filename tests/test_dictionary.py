@@ -139,7 +139,7 @@ def test_names_are_different_and_of_as_many_numbers_as_are_declared() -> None:
         Dictionary((), ("x", "y", "x"))
     with pytest.raises(QuorumError, match="have 8 numbers together, but observation_size 3"):
         NAMED.check_sizes(3, 2)
-    with pytest.raises(QuorumError, match="2 actions have labels .* but action_count 3"):
+    with pytest.raises(QuorumError, match=r"2 actions have labels .* but action_count 3"):
         NAMED.check_sizes(8, 3)
 
 

@@ -16,7 +16,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
-from quorum_rl.tensors import map_tensors, write_tensors
+from quorum_rl.policy.file import HEADER_KEY
+from quorum_rl.tensors import checksum, map_tensors, write_tensors
 
 LABELS = ("hold", "low", "high")
 NAMED = Dictionary((Column("sugar", "mg/dL", 2, -2, 2), Column("weight"), Column("hours")), LABELS)
@@ -109,8 +110,6 @@ def test_a_dictionary_that_does_not_fit_its_policy_is_refused(
     policy: Policy, tmp_path: Path, change: Any, said: str
 ) -> None:
     """Somebody who computes a new checksum can write anything: it is refused all the same."""
-    from quorum_rl.policy.file import HEADER_KEY, checksum
-
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     tensors, metadata = map_tensors(path)

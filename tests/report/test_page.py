@@ -2,8 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 

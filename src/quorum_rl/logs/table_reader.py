@@ -133,15 +133,16 @@ class Reader:
             with suppress(pa.ArrowException):
                 return column.cast(kind)
         if not orders:
-            row = next(row for row, text in enumerate(column.to_pylist()) if not _is_whole(text))
+            row = _first_unlike(column, r"-?\d{1,18}")
             raise QuorumError(
                 f"{self.place(row)}: the step {name!r} is {column[row].as_py()!r}: number the "
                 "steps of every episode 0, 1, 2, … or, if they are times, say so (--step-orders)."
             )
         lengths = pc.utf8_length(column).to_numpy(zero_copy_only=False)
-        if (row := first_true(lengths != lengths[0])) is not None:
+        longer = first_true(lengths != lengths[0])
+        if longer is not None:
             raise QuorumError(
-                f"{self.place(row)}: the step {name!r} is no number, no ISO 8601 time and not as "
+                f"{self.place(longer)}: the step {name!r} is no number, no ISO 8601 time and not as "
                 "long as the first, so sorting it as text would mislead: write it as one of these."
             )
         return column
@@ -200,7 +201,7 @@ class Reader:
         if labels:
             unknown = int(np.flatnonzero(found.is_null())[0])
             raise self._unlabelled(unknown, column[unknown].as_py(), labels)
-        row = next(row for row, text in enumerate(column.to_pylist()) if not _is_number(text))
+        row = _first_unlike(column, r"-?[\d.]+(e-?\d+)?")
         raise QuorumError(
             f"{self.place(row)}: the action {name!r} is {column[row].as_py()!r}: declare all that "
             "there are (--action-labels), or number them."
@@ -254,12 +255,7 @@ def _ranks(column: Any) -> npt.NDArray[Any]:
     return ranks
 
 
-def _is_whole(text: str) -> bool:
-    return re.fullmatch(r"[+-]?\d{1,18}", text) is not None
-
-
-def _is_number(text: str) -> bool:
-    with suppress(ValueError):
-        float(text)
-        return True
-    return False
+def _first_unlike(column: Any, pattern: str) -> int:
+    """The first text that does not look like that; the first of all if none does."""
+    texts = enumerate(column.to_pylist())
+    return next((row for row, text in texts if not re.fullmatch(pattern, text)), 0)
