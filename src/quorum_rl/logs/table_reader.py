@@ -142,8 +142,9 @@ class Reader:
         longer = first_true(lengths != lengths[0])
         if longer is not None:
             raise QuorumError(
-                f"{self.place(longer)}: the step {name!r} is no number, no ISO 8601 time and not as "
-                "long as the first, so sorting it as text would mislead: write it as one of these."
+                f"{self.place(longer)}: the step {name!r} is no number, no ISO 8601 time and not "
+                "as long as the first, so as text it would be sorted wrongly: write it as one of "
+                "these."
             )
         return column
 
