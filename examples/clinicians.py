@@ -129,31 +129,35 @@ def _as_kept(rows: dict[str, Array]) -> pa.Table:
     return pa.table({name: pa.array(column) for name, column in named.items()} | numbers)
 
 
+def played(rng: np.random.Generator, count: int, decide: Callable[[Patients], Array]) -> Array:
+    """What so many patients earn under these orders. Shape (patients,)."""
+    now, returns, left = admitted(rng, count), np.zeros(count), np.ones(count, np.bool_)
+    for _ in range(VISITS):
+        now, reward, moved = treated(rng, now, decide(now))
+        returns += np.where(left, reward, 0)
+        left &= ~moved
+    return returns
+
+
 def true_return(act: Act, seed: int = 0, episodes: int = 2000) -> tuple[float, float]:
     """The mean return of a policy and its standard error; `act` says numbers or names of orders."""
     rng = np.random.default_rng([seed, 2])
-    now = admitted(rng, episodes)
-    returns, left = np.zeros(episodes), np.ones(episodes, np.bool_)
-    for _ in range(VISITS):
+
+    def decide(now: Patients) -> Array:
         order = np.asarray(act(observed(rng, now)))
         if order.dtype.kind in "US":
-            order = (order[:, None] == np.array(ORDERS)).argmax(axis=1)
-        now, reward, moved = treated(rng, now, order)
-        returns += np.where(left, reward, 0)
-        left &= ~moved
+            return np.asarray((order[:, None] == np.array(ORDERS)).argmax(axis=1))
+        return order
+
+    returns = played(rng, episodes, decide)
     return float(returns.mean()), float(returns.std() / np.sqrt(episodes))
 
 
 def clinicians_return(seed: int = 0, count: int = 150, patients: int = 200) -> Array:
     """The true mean return of every clinician. Shape (clinicians,)."""
     rng, who = np.random.default_rng([seed, 3]), clinicians(seed, count)
-    whose = np.repeat(np.arange(count), patients)
-    each = Clinicians(*(fact[whose] for fact in who))
-    now, returns, left = admitted(rng, len(whose)), np.zeros(len(whose)), np.ones(len(whose), bool)
-    for _ in range(VISITS):
-        now, reward, moved = treated(rng, now, orders_of(rng, each, now))
-        returns += np.where(left, reward, 0)
-        left &= ~moved
+    each = Clinicians(*(np.repeat(fact, patients) for fact in who))
+    returns = played(rng, count * patients, lambda now: orders_of(rng, each, now))
     return np.asarray(returns.reshape(count, patients).mean(axis=1))
 
 
