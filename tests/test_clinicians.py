@@ -1,6 +1,7 @@
 """The tutorial on 150 clinicians, block by block, and the world that it takes place in."""
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,7 @@ SEEN = 4  # of five columns; the last one is left out
 def _world() -> Iterator[Any]:
     """The example as a module, for those who import it."""
     sys.path.insert(0, str(ROOT / "examples"))
-    import clinicians
-
-    yield clinicians
+    yield importlib.import_module("clinicians")
     sys.path.remove(str(ROOT / "examples"))
 
 

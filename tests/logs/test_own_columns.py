@@ -341,3 +341,46 @@ def test_a_schema_is_read_without_any_row(tmp_path: Path) -> None:
     with pytest.raises(QuorumError):
         read_table(path, DECLARED, COLUMNS)
     assert schema_of(path).kinds == whole.kinds
+
+
+STRANGE: list[Any] = [
+    pa.nulls(9), pa.array([True, False, None] * 3), pa.array(range(9), pa.uint64()),
+    pa.array([0.0, float("inf"), float("nan")] * 3), pa.array([Decimal("1.5"), None, None] * 3),
+    pa.array(["", "x", None] * 3), pa.array(["1", "2", "3"] * 3), pa.array(["1e5", "-2", "+3"] * 3),
+    pa.array([b"a"] * 9), pa.array([[1.0], [], None] * 3), pa.array([[["x"]]] * 9),
+    pa.array([{"a": 1, "b": {"c": "x"}}] * 9), pa.array([MORNING] * 9),
+    pa.array([timedelta(1)] * 9), pa.array(["a", "b", None] * 3).dictionary_encode(),
+    pa.array([2, 1, 0] * 3).dictionary_encode(), pa.array([2**62] * 9),
+    pa.array([[("k", 1)]] * 9, pa.map_("string", "int8")), pa.array(["٣", "1_0", " 1"] * 3),
+    pa.array([1.0, 2.0, 3.0] * 3, "float16"), pa.array(["2025-03-01", "2025-3-1", "x"] * 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda array: str(array.type)[:20])
+@pytest.mark.parametrize("role", ["doctor", "patient", "at", "order", "glucose", "reward",
+                                  "terminated"])  # fmt: skip
+@pytest.mark.parametrize("labels", [LABELS, ("0", "1", "2"), ()])
+def test_columns_of_every_type_are_taken_or_refused_in_a_sentence(
+    role: str, strange: Any, labels: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = table_of(rows() | {role: strange}, tmp_path)
+    seen = Dictionary(VITALS.columns, labels)
+    said = ""
+    try:
+        read_table(path, Declared(3, 2, 9, dictionary=seen), TableColumns(**vars(COLUMNS) | ORDERS))
+    except QuorumError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.table({name: pa.array(values) for name, values in rows().items()})
+    path = tmp_path / "visits.parquet"
+    pa.parquet.write_table(table.append_column("glucose", table.column("weight")), str(path))
+    with pytest.raises(QuorumError, match="has two columns 'glucose': rename one"):
+        read_table(path, DECLARED, COLUMNS)
+
+
+def test_a_column_of_which_nothing_was_written_down_is_all_fill(tmp_path: Path) -> None:
+    log = read(tmp_path, glucose=[None] * 9)
+    assert set(log.columns.observations[:, 0]) == {120}

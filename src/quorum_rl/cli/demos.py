@@ -221,6 +221,11 @@ class Import:
                 f"--columns has {' '.join(self.columns)!r}: give a .toml file, then pairs, each a "
                 "role and the name of a column."
             )
+        if self.source.startswith(MINARI) and (words or self.step_orders):
+            raise QuorumError(
+                "a Minari dataset has no columns to be named and no steps to be sorted: leave "
+                "--step-orders out, and all of --columns but a columns.toml."
+            )
         roles = {
             role: name.split(",") if "," in name else name
             for role, name in zip(words[::2], words[1::2], strict=True)

@@ -67,6 +67,10 @@ def flattened(table: Any) -> Any:
     return table
 
 
+def two_columns(where: str, name: str) -> QuorumError:
+    return QuorumError(f"{where} has two columns {name!r}: rename one.")
+
+
 def not_whole(file: Path, error: Exception) -> QuorumError:
     why = " ".join(str(error).partition(". ")[0].split())
     return QuorumError(f"{str(file)!r} is not a whole Parquet file ({why}): get it anew.")

@@ -18,7 +18,15 @@ from quorum_rl.dictionary import Column
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs.assemble import continuous_actions
 from quorum_rl.logs.demonstrations import first_true
-from quorum_rl.logs.schema import Schema, depth_of, is_list, is_number, is_text, is_time
+from quorum_rl.logs.schema import (
+    Schema,
+    depth_of,
+    is_list,
+    is_number,
+    is_text,
+    is_time,
+    two_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Reader:
 
     def column(self, name: str) -> Any:
         self.schema.check_has(name)
+        if self.table.column_names.count(name) > 1:
+            raise two_columns(self.schema.where, name)
         return self.table.column(name).combine_chunks()
 
     def complete(self, name: str) -> Any:
@@ -98,7 +108,7 @@ class Reader:
         return self._floats(self.column(name), name)
 
     def _floats(self, column: Any, name: str) -> Any:
-        if not is_number(column.type):
+        if not (is_number(column.type) or types.is_null(column.type)):
             raise self.wrong_type(name, column.type, "numbers")
         if types.is_decimal(column.type):
             column = column.cast(pa.float64())

@@ -27,7 +27,7 @@ from quorum_rl.logs.demonstrations import Demonstrations
 from quorum_rl.logs.digest import DIGEST_KEY, check_said, digests_of
 from quorum_rl.logs.parquet import read_parquet
 from quorum_rl.logs.rows import Rows, from_rows
-from quorum_rl.logs.schema import csv_header, flattened, is_parquet, not_whole
+from quorum_rl.logs.schema import csv_header, flattened, is_parquet, not_whole, two_columns
 from quorum_rl.logs.table_reader import Reader
 
 BATCH = 1 << 19  # transitions written together
@@ -198,7 +198,7 @@ def _read_csv(file: Path, declared: Declared | None, columns: TableColumns) -> A
     used = [name for name in dict.fromkeys(names) if name in wanted]  # others may hold anything
     doubled = [name for name in used if names.count(name) > 1]
     if doubled:
-        raise QuorumError(f"{str(file)!r} has two columns {doubled[0]!r}: rename one.")
+        raise two_columns(repr(str(file)), doubled[0])
     try:
         return pa.csv.read_csv(
             str(file),
