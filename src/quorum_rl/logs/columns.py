@@ -78,6 +78,8 @@ def observed_columns(
     Raises:
         QuorumError: if one is not there, is used for something else, or has no known shape.
     """
+    for role in ("expert", "episode", "step", "action", "reward", "terminated"):
+        schema.check_has(getattr(columns, role))
     given = () if known is None else known.columns
     if not given:
         names = vector_names(columns.observation, list(schema.kinds))
