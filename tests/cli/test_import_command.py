@@ -143,15 +143,6 @@ def test_a_sketch_is_refused_where_none_can_be_made(table: Path, quorum: Quorum)
     ):
         asked = "demos", "import", source, "--sketch", folder / sketch
         assert said in quorum.refused_for_free(folder, *asked)
-    asked = (
-        "demos",
-        "import",
-        "minari:a/b-v0",
-        "--out",
-        folder / "x.arrow",
-        "--columns",
-        "step",
-        "t",
-    )
-    assert "a Minari dataset has no columns" in quorum.refused_for_free(folder, *asked)
+    theirs = "demos", "import", "minari:a/b-v0", "--out", folder / "x.arrow", "--columns", "step"
+    assert "a Minari dataset has no columns" in quorum.refused_for_free(folder, *theirs, "tick")
     assert "--horizon and --actions" in quorum.refused_for_free(folder, *words(table))

@@ -1,5 +1,6 @@
 """Logs as people have them: labels, times, missing values, ranges, lists and fields."""
 
+import contextlib
 import warnings
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -27,6 +28,7 @@ from quorum_rl.logs import (
     write_minari,
     write_table,
 )
+from quorum_rl.logs.table_reader import Reader
 
 LABELS = ("hold", "low", "high")
 VITALS = Dictionary(
@@ -384,3 +386,37 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_column_of_which_nothing_was_written_down_is_all_fill(tmp_path: Path) -> None:
     log = read(tmp_path, glucose=[None] * 9)
     assert set(log.columns.observations[:, 0]) == {120}
+
+
+def labels_with_and_without(doctor: str, folder: Path) -> list[tuple[str, ...]]:
+    """What an import publishes of two neighbouring logs, whose writer encoded what occurred."""
+    columns = TableColumns(**vars(COLUMNS) | {"observation": ("weight",)})
+    made = []
+    for left_out in (None, doctor):
+        kept = [row for row, who in enumerate(rows()["doctor"]) if who != left_out]
+        here = {name: [values[row] for row in kept] for name, values in rows().items()}
+        here["order"] = ["hold" if who == "b" else "high" for who in here["doctor"]]
+        encoded = here | {"order": pa.array(here["order"]).dictionary_encode()}
+        count = 2 if left_out is None else 1
+        labels, path = tuple[str, ...](), table_of(encoded, folder)
+        with contextlib.suppress(QuorumError):
+            declared = read_table(path, Declared(count, 1, horizon=3), columns).declared
+            labels = () if declared.dictionary is None else declared.dictionary.action_labels
+        made.append(labels)
+    return made
+
+
+def test_what_is_published_does_not_tell_which_orders_one_doctor_gave(tmp_path: Path) -> None:
+    assert labels_with_and_without("a", tmp_path) == [(), ()]
+
+
+def test_labels_that_were_taken_from_what_occurs_would_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: every category type is taken at its word."""
+
+    def all_that_occur(self: Reader, name: str) -> tuple[str, ...]:
+        return tuple(map(str, self.column(name).dictionary.to_pylist()))
+
+    monkeypatch.setattr(Reader, "categories", all_that_occur)
+    assert labels_with_and_without("a", tmp_path) == [("hold", "high"), ("hold",)]
