@@ -179,6 +179,14 @@ class Dictionary:
         centre, scale = zip(*said, strict=True)
         return centre, scale
 
+    def name_at(self, number: int) -> str | None:
+        """The column that this number of an observation belongs to, if it has a name."""
+        for column in self.columns:
+            if number < column.size:
+                return column.name
+            number -= column.size
+        return None
+
     def vectors_of(self, named: Any) -> npt.NDArray[np.float64]:
         """Observations that are given by the names of their columns: a mapping or a data frame.
 

@@ -205,7 +205,9 @@ def test_another_dictionary_than_the_file_carries_is_refused(tmp_path: Path) -> 
 
 
 def test_a_missing_value_without_a_fill_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(QuorumError, match=r"row 3: the observation has .* missing.*\(--fill\)"):
+    with pytest.raises(
+        QuorumError, match=r"row 3: 'weight' of the observation has .* missing.*--fill"
+    ):
         read(tmp_path, weight=[80, 80, None, 90, 90, 90, 70, 70, 70])
 
 
@@ -251,10 +253,13 @@ def test_lists_of_no_known_length_need_a_shape(tmp_path: Path) -> None:
         read_table(path, Declared(3, 3, 3, dictionary=Dictionary((), LABELS)), both)
 
 
-def test_what_was_done_is_not_what_was_seen_before(tmp_path: Path) -> None:
-    columns = TableColumns(**vars(COLUMNS) | {"observation": ("weight", "reward")})
-    with pytest.raises(QuorumError, match="column 'reward' is the reward and part of the observ"):
-        read_table(table_of(rows(), tmp_path), Declared(3, 2, 3), columns)
+def test_who_acted_and_what_came_of_it_is_not_seen_before(tmp_path: Path) -> None:
+    for role, name in (("reward", "reward"), ("expert", "doctor")):
+        columns = TableColumns(**vars(COLUMNS) | {"observation": ("weight", name)})
+        with pytest.raises(
+            QuorumError, match=f"column '{name}' is the {role} and part of the obse"
+        ):
+            read_table(table_of(rows(), tmp_path), Declared(3, 2, 3), columns)
 
 
 FINITE = "but the set of actions must be finite: cut continuous ones into ranges"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import (
@@ -199,8 +200,13 @@ def continuous_actions(where: str, found: str) -> QuorumError:
     )
 
 
-def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str]) -> None:
-    """Find NaN and infinite values.
+def check_finite(
+    values: npt.NDArray[Any],
+    what: str,
+    place: Callable[[int], str],
+    named: Dictionary | None = None,
+) -> None:
+    """Find NaN and infinite values, in observations by the name of their column.
 
     Raises:
         QuorumError: naming the place of the first one.
@@ -209,8 +215,10 @@ def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str
         part = values[start : start + CHUNK]
         bad = ~np.isfinite(part)
         if (row := first_true(bad.any(axis=1) if bad.ndim == 2 else bad)) is not None:
+            name = None if named is None else named.name_at(int(np.flatnonzero(bad[row])[0]))
+            said = what if name is None else f"{name!r} of {what}"
             raise QuorumError(
-                f"{place(start + row)}: {what} has a value that is missing, NaN, infinite or too "
+                f"{place(start + row)}: {said} has a value that is missing, NaN, infinite or too "
                 "large for float32: correct it, declare what stands for it (--fill) or leave out "
                 "the whole episode."
             )

@@ -1,5 +1,6 @@
 """What the columns of a table are: their roles, and `columns.toml`, in which an owner says so."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -40,7 +41,8 @@ class TableColumns:
 
 DEFAULT_COLUMNS: Final = TableColumns()
 ROLES: Final = tuple(field.name for field in fields(TableColumns) if field.name != "step_orders")
-ONCE: Final = ("action", "reward", "terminated", "truncated")  # nobody observes these beforehand
+# No policy is told whose these are, and nobody sees beforehand what comes of it.
+UNSEEN: Final = ("expert", "episode", "action", "reward", "terminated", "truncated")
 
 
 def columns_named(
@@ -84,30 +86,15 @@ def observed_columns(
     if not given:
         names = vector_names(columns.observation, list(schema.kinds))
         given = tuple(Column(name) for name in names or [f"{columns.observation}_0"])
-    roles = {getattr(columns, role): role for role in ONCE}
-    made = []
+    roles = {getattr(columns, role): role for role in UNSEEN}
     for column in given:
         schema.check_has(column.name)
         if column.name in roles:
             raise QuorumError(
                 f"{schema.where}: column {column.name!r} is the {roles[column.name]} and part of "
-                "the observation, which comes before it: take it out of one of the two."
+                "the observation too, in which no policy may see it: take it out of one of the two."
             )
-        shape = column.shape or shape_in(schema.kinds[column.name])
-        made.append((column, shape))
-    known_size = sum(
-        replace(column, shape=shape).size for column, shape in made if shape is not None
-    )
-    unknown = [column.name for column, shape in made if shape is None]
-    if unknown and (len(unknown) > 1 or size is None or size <= known_size):
-        raise QuorumError(
-            f"{schema.where}: column {unknown[0]!r} holds lists, and its schema says not how long: "
-            "declare its shape in columns.toml, or observation_size (--observations)."
-        )
-    rest = (0 if size is None else size) - known_size
-    found = tuple(
-        replace(column, shape=(rest,) if shape is None else shape) for column, shape in made
-    )
+    found = _with_shapes(schema, given, size)
     count = Dictionary(found).size
     if size is not None and count != size:
         counted = "columns" if count == len(found) else "numbers in the columns"
@@ -117,6 +104,22 @@ def observed_columns(
             "declared: correct one of the two."
         )
     return found
+
+
+def _with_shapes(schema: Schema, columns: Sequence[Column], size: int | None) -> tuple[Column, ...]:
+    """Each with the shape that was given, or that its type says, or that is left of `size`."""
+    shapes = [column.shape or shape_in(schema.kinds[column.name]) for column in columns]
+    unknown = [column.name for column, shape in zip(columns, shapes, strict=True) if shape is None]
+    rest = (size or 0) - sum(math.prod(shape) for shape in shapes if shape is not None)
+    if unknown and (len(unknown) > 1 or rest < 1):
+        raise QuorumError(
+            f"{schema.where}: column {unknown[0]!r} holds lists, and its schema says not how long: "
+            "declare its shape in columns.toml, or observation_size (--observations)."
+        )
+    return tuple(
+        replace(column, shape=(rest,) if shape is None else shape)
+        for column, shape in zip(columns, shapes, strict=True)
+    )
 
 
 def worth_keeping(columns: Sequence[Column]) -> bool:

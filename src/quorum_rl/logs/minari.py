@@ -266,7 +266,7 @@ def _checked(dataset: Any, episode: Any, metadata: Mapping[str, Any], declared: 
             f"{place(0)}: {length} rewards, {len(episode.actions)} actions and "
             f"{len(states)} observations: an episode of n steps has n, n and n + 1."
         )
-    check_finite(declared.prepared(states), "the observation", place)
+    check_finite(declared.prepared(states), "the observation", place, declared.dictionary)
     check_finite(as_floats(episode.rewards), "the reward", place)
     as_actions(episode.actions, declared, place)
     ended = np.asarray(episode.terminations, np.bool_) | np.asarray(episode.truncations, np.bool_)

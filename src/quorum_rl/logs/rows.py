@@ -69,10 +69,10 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
         if rows.next_observation is None
         else declared.prepared(rows.next_observation),
     )
-    check_finite(rows.observation, "the observation", place)
+    check_finite(rows.observation, "the observation", place, declared.dictionary)
     check_finite(rows.reward, "the reward", place)
     if rows.next_observation is not None:
-        check_finite(rows.next_observation, "the next observation", place)
+        check_finite(rows.next_observation, "the next observation", place, declared.dictionary)
     order = np.lexsort((rows.step, rows.episode, rows.expert))  # file order among equals
     if not np.array_equal(order, np.arange(len(order))):  # else no second copy of the file
         in_order: dict[str, Any] = {

@@ -225,8 +225,7 @@ def _checked_observations(observations: Any, width: int, named: Dictionary | Non
         if not named.columns:
             raise QuorumError("an observation is not finite in float32: give finite numbers.")
         number = int(np.argwhere(~np.isfinite(seen))[0, -1])
-        ends = np.cumsum([column.size for column in named.columns])
-        name = named.columns[int(np.searchsorted(ends, number, side="right"))].name
+        name = named.name_at(number)
         raise QuorumError(
             f"the {name!r} of an observation is missing or not finite in float32: give a number; "
             "the logs declared no value to stand for it."
