@@ -98,6 +98,7 @@ sweep/test_ray.py
 sweep/test_sweep.py
 sweep/test_sweep_command.py
 test_bring_your_own.py
+test_clinicians.py
 cli/test_commands.py
 test_docs.py
 test_experiments.py

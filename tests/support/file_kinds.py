@@ -37,6 +37,7 @@ from quorum_rl.experts.population import Population
 from quorum_rl.logs import (
     Demonstrations,
     open_demonstrations,
+    read_columns,
     read_table,
     save_demonstrations,
     write_table,
@@ -330,6 +331,19 @@ def configuration(folder: Path) -> Kind:
     return Kind(folder / "file.toml", facts)
 
 
+def columns_file(folder: Path) -> Kind:
+    text = (
+        'expert = "doctor"\nstep = "at"\nstep_orders = true\naction_labels = ["no", "yes"]\n'
+        '[observation]\nsugar = { unit = "mg", fill = 90, clip = [40, 400], next = "after" }\n'
+    )
+    (folder / "file.toml").write_text(text)
+
+    def facts(path: Path) -> None:
+        read_columns(path)  # whose owner may change it: it says what is declared
+
+    return Kind(folder / "file.toml", facts)
+
+
 def sweep_table(folder: Path) -> Kind:
     program: Any = type("P", (), {"number": 0})()
     judged = [TrialResult(n, (0.5, 0.25), (10.0, 5.0), (3,), "") for n in range(3)]
@@ -344,5 +358,5 @@ def sweep_table(folder: Path) -> Kind:
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
     signature, a_witness, run_config, policy, private_keys, private_release, private_trials,
-    private_remaining, private_state, bundle, configuration, sweep_table,
+    private_remaining, private_state, bundle, configuration, columns_file, sweep_table,
 )  # fmt: skip

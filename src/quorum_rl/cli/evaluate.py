@@ -79,7 +79,9 @@ class Evaluate(GymnasiumFlags):
     def _measured_in(self, environment: str, policy: "quorum_rl.Policy") -> dict[str, Any]:
         params = self.gymnasium_param
         options = given(self, "episodes seed")
-        returns = evaluation.gymnasium_returns(policy.act, environment, params, **options)
+        returns = evaluation.gymnasium_returns(
+            policy.action_numbers, environment, params, **options
+        )
         world = evaluation.same_world(environment, params)
         normalised = None if world is None else world.facts.normalised
         return _measured_facts(environment, returns, normalised) | {"gymnasium_params": params}
@@ -94,7 +96,7 @@ class Evaluate(GymnasiumFlags):
                 "released.parquet: name a simulator with --world or --gymnasium."
             )
         released = release.read_released(path)
-        found = evaluation.fitted_q_estimate(released, policy.act, seed=self.seed)
+        found = evaluation.fitted_q_estimate(released, policy.action_numbers, seed=self.seed)
         protocol = "fitted-q: estimated from released data, not measured"
         facts = _facts(policy.world or "the world of the logs", found.value, protocol=protocol)
         return facts | {"estimate": asdict(found), "statement": str(found)}

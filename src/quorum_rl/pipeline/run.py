@@ -84,8 +84,8 @@ class Fitted:
                  for name, value in rows.items())  # fmt: skip
         return f"<table>{''.join(cells)}</table>"
 
-    def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
-        """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
+    def act(self, observations: Any) -> npt.NDArray[Any]:
+        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n,)`."""
         return self.policy.act(observations)
 
 
@@ -345,7 +345,14 @@ def _finished(
         made = budget.finite_certificate(plan.delta)
         folder.write_json("certificate.json", json.loads(made.to_json()))
         digest = hashlib.sha256((folder.path / "certificate.json").read_bytes()).hexdigest()
-    policy = policy_of(plan.learner, params, world=remaining.declared.world, certificate=digest)
+    declared = remaining.declared
+    policy = policy_of(
+        plan.learner,
+        params,
+        world=declared.world,
+        certificate=digest,
+        dictionary=declared.dictionary,
+    )
     if find_spec("onnx") is not None:
         policy.to_onnx(folder.path / "policy.onnx")
     (folder.path / "report.html").unlink(missing_ok=True)  # of the run while it was unfinished

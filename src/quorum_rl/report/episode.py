@@ -51,7 +51,7 @@ def _drawn(path: Path, name: str) -> Maybe[EpisodePicture]:
 
     make = partial(WorldEnv, world, time_limit=limit)
     (episode,) = play_episodes(
-        make, lambda observations, _: policy.act(observations), episodes=1, copies=1, seed=SEED
+        make, lambda seen, _: policy.action_numbers(seen), episodes=1, copies=1, seed=SEED
     )
     steps = len(episode.actions)
     ended = np.arange(steps) == steps - 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from quorum_rl.budget import Certificate
+from quorum_rl.dictionary import Dictionary
 
 SHOWN: Final = 5e-5  # of ε: less does not show
 LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
@@ -58,6 +59,7 @@ class Learned:
     horizon: int
     p_min: float | None
     smoothing: str | None
+    dictionary: Dictionary | None
 
 
 @dataclass(frozen=True)

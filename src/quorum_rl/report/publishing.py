@@ -119,7 +119,8 @@ def publish(
         contents[LEDGER] = consistency.covered
     if with_released:
         contents[RELEASED] = _released(run, claim)
-    contents[README] = readme(claim, contents, research=research).encode()
+    named = Policy.load(run / POLICY).dictionary
+    contents[README] = readme(claim, contents, named, research=research).encode()
     _check_no_paths(contents, run, ledger)
     contents[MANIFEST] = manifest(contents)
     if key is not None:
