@@ -243,7 +243,7 @@ def picture() -> Figure:
     figure.supxlabel("experts", color=INK, fontsize=12)
     figure.supylabel("fraction of the experts' own return", color=INK, fontsize=12)
     handles, labels = every[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=11)
+    figure.legend(handles, labels, loc="outside upper left", ncols=5, frameon=False, fontsize=11)
     return figure
 
 
