@@ -62,28 +62,4 @@ if TYPE_CHECKING:
     )
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "budget": "Budget",
-            "certificates": (
-                "ASSUMPTIONS Certificate certificate event_facts needed_assumptions rounded_up"
-            ),
-            "checking": (
-                "BUNDLE LEDGER Checked Consistency check_certificate check_consistent "
-                "check_guarantees check_signed second_opinion"
-            ),
-            "commitment": "check_committed commitments",
-            "entropy": (
-                "BitStream Entropy KeyedEntropy OsEntropy SeededEntropy jax_key_data secret_words"
-            ),
-            "ledger": "Ledger spent_epsilon",
-            "record": "Charge Kind LedgerRecord read_ledger",
-            "schema": "SCHEMA_FILE certificate_of read_certificate schema_text",
-            "signature": (
-                "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "
-                "signature_path"
-            ),
-            "verifier": "Verification verify",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -40,16 +40,4 @@ if TYPE_CHECKING:
         summarise as summarise,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "fitted_q": "FittedQEstimate fitted_q_estimate",
-            "in_gymnasium": "gymnasium_returns same_world",
-            "protocol": "PROTOCOLS Protocol get_protocol",
-            "returns": (
-                "GreedyPolicy as_fraction_of evaluation_params greedy_policy policy_returns "
-                "returns_of scores_of"
-            ),
-            "summary": "Interval Scores Summary interquartile_mean paired_difference summarise",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -44,18 +44,4 @@ if TYPE_CHECKING:
         write_table as write_table,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "agreement": "QUANTILES AgreementCurve agreement_curve",
-            "assemble": "from_episodes from_padded",
-            "collection": "as_they_acted collect collect_from_gymnasium smoothing_of",
-            "declared": "Declared",
-            "demonstrations": "Columns Demonstrations Episodes ReleaseSplit split_release_pool",
-            "minari": "read_minari write_minari",
-            "native": "carries_digest open_demonstrations save_demonstrations",
-            "parquet": "read_parquet",
-            "rows": "StepArrays from_step_arrays to_step_arrays",
-            "tables": "TableColumns columns_named read_table write_table",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -49,22 +49,4 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "comparison": "Comparison Method Outcome compare compared",
-            "context": "ReportLine check_noisy",
-            "distributed": "help_fit",
-            "driver": "Keys Steps fresh runs_of steps_of train_runs",
-            "export": "policy_of",
-            "folder": "RunFolder",
-            "learner_rule": "chosen_learner learner_for",
-            "plan": "Cost FitPlan in_words",
-            "planning": "plan_fit private_step",
-            "results": "Result",
-            "run": "Fitted fit fit_after_release",
-            "settings": "FitSettings",
-            "study": "Progress Study research_ledger togetherness with_room",
-            "training_stage": "charge_training",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -29,15 +29,4 @@ if TYPE_CHECKING:
         marked_as_trained as marked_as_trained,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "checks": "accepted_assumptions",
-            "distributed": "count_as_told help_release",
-            "mechanism": "released_lengths",
-            "noise": "Noise",
-            "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
-            "storage": "METADATA_KEY read_released read_released_with_facts save_released",
-            "used_markers": "mark_as_charged marked_as_trained",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)
