@@ -99,7 +99,7 @@ def test_training_after_a_release_needs_as_many_who_have_something_left(tmp_path
     with Ledger.open(ledger) as opened:
         prefixes = release(
             one.experts, log, plan, opened, accepted=tuple(ASSUMPTIONS), training_minimum=0
-        )
+        ).released
         facts = {"ledger": opened.record.identity, **event_to_json(plan.event)}
     save_released(prefixes, tmp_path / "released.parquet", facts)
     with pytest.raises(QuorumError, match="fewer experts than the 399"):

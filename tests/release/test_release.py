@@ -88,22 +88,6 @@ def test_a_crash_within_a_query_leaves_the_charge_and_the_pool_used(
         seeded(many, plan, path)
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        {"experts_at_once": 1},
-        {"experts_at_once": 7, "rows_at_once": 1},
-        {"experts_at_once": 400, "rows_at_once": 10},
-    ],
-)
-def test_a_seed_gives_the_same_bits_whatever_the_chunks(
-    chunks: dict[str, int], many: Scene, plan: ReleasePlan, research: Path
-) -> None:
-    made = [seeded(many, plan, research, **sizes) for sizes in ({}, chunks)]
-    assert 3 < len(made[0]) < 12
-    assert_same(*made)
-
-
 def test_another_seed_gives_other_prefixes(many: Scene, plan: ReleasePlan, research: Path) -> None:
     assert states(seeded(many, plan, research)) != states(seeded(many, plan, research, seed=1))
 
@@ -113,7 +97,7 @@ def test_the_operating_system_never_gives_the_same_release_twice(
 ) -> None:
     """Twelve draws of 400 experts: the same again with probability 400**-12."""
     with Ledger.open(research) as ledger:
-        first, second = (states(release(*many, sharp, ledger)) for _ in range(2))
+        first, second = (states(release(*many, sharp, ledger).released) for _ in range(2))
     assert first != second
 
 
@@ -221,19 +205,6 @@ def _cartpole() -> Scene:
     experts = population.smoothed(0.1)
     log, logged = collect(experts, CartPole(), params, trajectories=4, seed=1)
     return Scene(logged, log)
-
-
-@pytest.mark.parametrize("chunks", [{"experts_at_once": 33}, {"rows_at_once": 3}])
-def test_networks_give_the_same_bits_whatever_the_chunks(
-    chunks: dict[str, int], cartpole: Scene, plan: ReleasePlan, research: Path
-) -> None:
-    event = replace(plan.event, horizon=9, prefix_cap=9, threshold=35.0, iterations=30)
-    made = [
-        seeded(cartpole, replace(plan, event=event), research, **sizes) for sizes in ({}, chunks)
-    ]
-    assert 3 < len(made[0]) < 30
-    assert len(set(made[0].lengths.tolist())) > 2
-    assert_same(*made)
 
 
 def test_our_own_logs_need_only_the_promise_that_nobody_owns_two_experts(

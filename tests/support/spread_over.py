@@ -167,7 +167,7 @@ def released(helps: bool) -> dict[str, Any]:
     counted = np.arange(EXPERTS) % 5 != 1
     seen = []
 
-    with counted_by_all(event, experts, counted, states, actions, experts_at_once=4) as counts:
+    with counted_by_all(event, experts, counted, states, actions) as counts:
 
         def watched(*asked: Any) -> Any:
             seen.append(counts(*asked))

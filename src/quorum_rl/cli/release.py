@@ -67,14 +67,16 @@ class Release(NewFile):
         start_jax()
         # What is charged is finished: Ctrl-C would lose it, and only a second one does.
         with stoppable(console(stderr=self.json)), budget.Ledger.open(self.ledger) as ledger:
-            released = self._released(plan, ledger)
+            released = self._outcome(plan, ledger).released
             facts = {"ledger": ledger.record.identity, **privacy.event_to_json(plan.event)}
             release.save_released(released, self.out, facts)
         counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
         facts = {"released": str(self.out), **counts, **facts}
         show_facts(facts, *_in_words(released, self.out), as_json=self.json)
 
-    def _released(self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger") -> "Released":
+    def _outcome(
+        self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger"
+    ) -> "release.ReleaseOutcome":
         demonstrations = logs.open_demonstrations(self.demonstrations).of_at_least(None)
         removal = demonstrations.said_of_removal(plan.event.experts)
         if removal is not None and not self.json:  # whose standard error is for one refusal

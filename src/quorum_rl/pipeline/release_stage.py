@@ -10,12 +10,7 @@ from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.pipeline.context import RunContext
 from quorum_rl.privacy import ReleaseEvent, event_from_json, event_to_json
-from quorum_rl.release import (
-    read_released,
-    read_released_with_facts,
-    release_and_keep,
-    save_released,
-)
+from quorum_rl.release import read_released, read_released_with_facts, release, save_released
 from quorum_rl.types import Released
 
 
@@ -31,7 +26,7 @@ def released_in_run(
     folder, event = run.folder, run.plan.release.event
     kept = folder.remaining.exists() and folder.released.exists()
     if not kept and run.can_release(ledger, event):
-        outcome = release_and_keep(
+        outcome = release(
             experts,
             demonstrations,
             run.plan.release,

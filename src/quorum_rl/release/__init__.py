@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from quorum_rl.release.noise import Noise as Noise
     from quorum_rl.release.run import (
         REPRODUCIBLE_NOISE as REPRODUCIBLE_NOISE,
+        ReleaseOutcome as ReleaseOutcome,
         experts_who_acted as experts_who_acted,
         release as release,
-        release_and_keep as release_and_keep,
     )
     from quorum_rl.release.storage import (
         METADATA_KEY as METADATA_KEY,
