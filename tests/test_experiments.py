@@ -65,12 +65,6 @@ def test_the_same_comparison_again_finds_the_same(both: Comparison) -> None:
     np.testing.assert_array_equal(again["theirs"].returns, both["theirs"].returns)
 
 
-def test_a_difference_is_that_of_the_same_seeds(both: Comparison) -> None:
-    ours, theirs = both["ours"], both["theirs"]
-    gap = ours.better_than(theirs)
-    assert gap.mean == pytest.approx(float(np.mean(ours.scores - theirs.scores)))
-
-
 def test_what_is_written_down_is_json_and_says_who_paid_what(both: Comparison) -> None:
     facts = json.loads(json.dumps(both.to_json()))
     assert facts["world"] == "CartPole"

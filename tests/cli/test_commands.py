@@ -129,11 +129,6 @@ def test_a_floor_that_no_policy_can_have_is_refused(
                                    "--diagnostics-not-private")  # fmt: skip
 
 
-def test_existing_experts_are_not_overwritten_unasked(experts_file: Path, quorum: Quorum) -> None:
-    words = ("experts", "train", "CartPole", "--out", experts_file, *TINY)
-    assert "--overwrite" in quorum.refused_for_free(experts_file.parent, *words)
-
-
 def test_demonstrations_go_from_collecting_to_a_table_and_back(
     experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:

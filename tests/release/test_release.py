@@ -18,12 +18,6 @@ from quorum_rl.release import release
 from quorum_rl.types import Released
 
 
-def assert_same(one: Released, other: Released) -> None:
-    np.testing.assert_array_equal(one.offsets, other.offsets)
-    for left, right in zip(one.transitions, other.transitions, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
 def test_the_ledger_is_charged_before_any_expert_is_asked(
     many: Scene, plan: ReleasePlan, path: Path
 ) -> None:

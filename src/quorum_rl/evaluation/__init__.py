@@ -17,11 +17,7 @@ if TYPE_CHECKING:
         gymnasium_returns as gymnasium_returns,
         same_world as same_world,
     )
-    from quorum_rl.evaluation.protocol import (
-        PROTOCOLS as PROTOCOLS,
-        Protocol as Protocol,
-        get_protocol as get_protocol,
-    )
+    from quorum_rl.evaluation.protocol import PROTOCOLS as PROTOCOLS, Protocol as Protocol
     from quorum_rl.evaluation.returns import (
         GreedyPolicy as GreedyPolicy,
         as_fraction_of as as_fraction_of,

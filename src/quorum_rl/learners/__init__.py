@@ -28,9 +28,7 @@ if TYPE_CHECKING:
         code_of as code_of,
         get_learner as get_learner,
         hyper_parameters as hyper_parameters,
-        learner_from_json as learner_from_json,
         learner_in_file as learner_in_file,
-        learner_names as learner_names,
         learner_to_json as learner_to_json,
     )
 else:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
         train_runs as train_runs,
     )
     from quorum_rl.pipeline.export import policy_of as policy_of
-    from quorum_rl.pipeline.folder import RunFolder as RunFolder
+    from quorum_rl.pipeline.folder import (
+        RunFolder as RunFolder,
+        write_certificate as write_certificate,
+    )
     from quorum_rl.pipeline.learner_rule import (
         chosen_learner as chosen_learner,
         learner_for as learner_for,

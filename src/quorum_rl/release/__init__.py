@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         release as release,
     )
     from quorum_rl.release.storage import (
-        METADATA_KEY as METADATA_KEY,
+        event_of as event_of,
         read_released as read_released,
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,

@@ -6,7 +6,6 @@ of facts. The certificate must follow its schema, and the ledger ends where the 
 Everything else stays.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -251,12 +250,9 @@ def _known_fact(name: str, fact: Any) -> bool:
 def _released(run: Path, claim: Certificate) -> bytes:
     """The released prefixes, written anew with the constants of a release that was charged."""
     plain_file(run, RELEASED, "nothing that was released")
-    import pyarrow.parquet as pq
+    from quorum_rl.release import read_released_with_facts, save_released  # late: brings JAX
 
-    from quorum_rl.release import METADATA_KEY, read_released, save_released  # late: brings JAX
-
-    released = read_released(run / RELEASED)
-    facts = json.loads(pq.read_schema(run / RELEASED).metadata[METADATA_KEY])["facts"]
+    released, facts = read_released_with_facts(run / RELEASED)
     event = {name: fact for name, fact in facts.items() if name != "ledger"}
     charged = [event_facts(charge) for charge in claim.events]
     if event not in charged or facts.get("ledger", claim.identity) != claim.identity:
