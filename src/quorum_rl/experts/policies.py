@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, Required, TypedDict, Unpack
 
@@ -239,13 +240,11 @@ class OnnxExperts(_AskedInTurn):
     def _names(self, experts: range) -> Sequence[str]:
         return [self.files[number].name for number in experts]
 
-    def _answer(self, expert: int, states: Observations) -> Answers:
-        return self._process.answers(self._question(expert), states)
+    def _answer(self, expert: int, states: Observations, strict: bool = True) -> Answers:
+        return self._process.answers(self._question(expert), states, strict=strict)
 
     def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
-        def answer(expert: int, states: Observations) -> Answers:
-            return self._process.answers_or_nan(self._question(expert), states)
-
+        answer = partial(self._answer, strict=False)
         answers = self._answers(range(len(self))[experts], observations, answer)
         found = distributions_or_nan(self._as_probabilities(answers), 0.0)
         return distributions_or_nan(found / found.sum(axis=-1, keepdims=True), self.p_min)
