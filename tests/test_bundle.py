@@ -77,6 +77,15 @@ def _relisted(out: Path, name: str | None) -> None:
     (out / "MANIFEST.json").write_text(json.dumps(facts))
 
 
+def _listed_anew(path: Path) -> None:
+    """As whoever changed a file would write the manifest."""
+    content, manifest = path.read_bytes(), path.with_name("MANIFEST.json")
+    facts = json.loads(manifest.read_text())
+    digest = hashlib.sha256(content).hexdigest()
+    facts["files"][path.name] = {"bytes": len(content), "sha256": digest}
+    manifest.write_text(json.dumps(facts))
+
+
 @pytest.mark.parametrize("said", CHANGES)
 def test_a_changed_bundle_is_noticed(run: Path, out: Path, said: str) -> None:
     publish(run, out)
@@ -90,13 +99,7 @@ def test_a_bundle_whose_manifest_was_written_anew_still_needs_a_true_certificate
     publish(run, out)
     path = out / "certificate.json"
     path.write_text(path.read_text().replace('"steps": 100', '"steps": 10'))
-    content = path.read_bytes()
-    facts = json.loads((out / "MANIFEST.json").read_text())
-    facts["files"]["certificate.json"] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    _listed_anew(path)
     assert "events[1].steps is 10, not 100" in fault(out)
 
 
@@ -153,13 +156,7 @@ def test_a_policy_put_beside_a_signed_certificate_is_not_taken_for_signed(
     true = Policy.load(out / "policy.safetensors")
     layer = Layer(np.full((3, 2), 7, np.float32), np.zeros(2, np.float32))
     Policy(**(vars(true) | {"networks": {"values": (layer,)}})).save(out / "policy.safetensors")
-    content = (out / "policy.safetensors").read_bytes()
-    facts = json.loads((out / "MANIFEST.json").read_text())
-    facts["files"]["policy.safetensors"] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    _listed_anew(out / "policy.safetensors")
     (out / "MANIFEST.json.sig").unlink()
     assert "is not signed as a whole" in fault(out, public_key=public)
 

@@ -25,6 +25,7 @@ from quorum_rl.envs import (
     get_world,
     start,
     with_params,
+    world_names,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import (
@@ -215,7 +216,7 @@ def test_gymnasium_returns_are_those_gymnasium_records() -> None:
 # --- scores ---
 
 
-@pytest.mark.parametrize("name", ["CartPole", "Acrobot", "HIV"])
+@pytest.mark.parametrize("name", world_names())
 def test_a_random_policy_scores_0_and_the_reference_1(name: str) -> None:
     world = get_world(name)
     ends = np.array([world.facts.random_return, world.facts.reference_return])

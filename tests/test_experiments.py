@@ -4,15 +4,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
+from cartpole import alike
 from remembered_plans import remembered_plans
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population
-from quorum_rl.experts.networks import new_network
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
 from quorum_rl.pipeline import Comparison, FitSettings, Method, compare
@@ -34,13 +32,9 @@ METHODS = [
 
 
 def compared(seeds: int, first_seed: int = 0, methods: list[Method] = METHODS) -> Comparison:
-    one = new_network(jax.random.key(0), (4, 4, 2), 1.0)
-    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
-    population = Population(observation_size=4, action_count=2, network=everyone)
     world = get_world("CartPole")
-    log, experts = collect(
-        population.smoothed(0.1), world, trajectories=8, minimum_experts=EXPERTS - 1, seed=0
-    )
+    acting = alike(EXPERTS, 4).smoothed(0.1)
+    log, experts = collect(acting, world, trajectories=8, minimum_experts=EXPERTS - 1, seed=0)
     learner = get_learner("cql", hidden_sizes=())
     chosen: dict[str, Any] = {"delta": 1e-3, "episodes": 2}
     return compare(

@@ -41,22 +41,6 @@ def test_bcq_takes_the_most_valuable_of_the_likely_actions(
     assert scores.argmax(axis=-1).tolist() == actions
 
 
-def test_bcq_masks_exactly_the_unlikely_actions() -> None:
-    outputs = {"action_values": VALUES, "imitation": jnp.log(LIKELIHOODS)}
-    scores = np.asarray(Bcq(threshold=0.3).scores(outputs))
-    ratio = LIKELIHOODS / LIKELIHOODS.max(axis=1, keepdims=True)
-    np.testing.assert_array_equal(scores, np.where(ratio > 0.3, VALUES, -np.inf))
-
-
-def test_the_other_learners_take_the_highest_output() -> None:
-    for learner, name in (
-        (Cql(), "action_values"),
-        (DoubleDqn(), "action_values"),
-        (Bc(), "policy"),
-    ):
-        assert learner.scores({name: VALUES}).argmax(axis=-1).tolist() == [0, 2, 2]
-
-
 def test_one_observation_and_many_get_the_same_actions(learner: DenseLearner) -> None:
     params = learner.init(jax.random.key(0), 3, 4)
     observations = jax.random.normal(jax.random.key(1), (2, 5, 3))

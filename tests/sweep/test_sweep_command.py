@@ -4,15 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from cartpole import under_the_pole
 
 from quorum_rl.cli.main import command_of, main
 from quorum_rl.experts import save_population
-from quorum_rl.experts.networks import Layer
-from quorum_rl.experts.population import Population
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.policy import Policy
 
@@ -21,14 +18,8 @@ EXPERTS = 60
 
 @pytest.fixture(scope="module", name="collected")
 def _collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Experts who push the cart under the falling pole, for eight steps."""
     folder = tmp_path_factory.mktemp("sweep")
-    lean = np.tile([0.0, 0.2, 1.0, 1.0], (EXPERTS, 1))
-    weights = jnp.asarray(np.stack([-lean, lean], axis=-1), jnp.float32)
-    network = (Layer(weights, jnp.zeros((EXPERTS, 2), jnp.float32)),)
-    origin = {"world": "CartPole", "hidden": []}
-    population = Population(observation_size=4, action_count=2, network=network, origin=origin)
-    save_population(population, folder / "experts.safetensors")
+    save_population(under_the_pole(EXPERTS), folder / "experts.safetensors")
     log = folder / "collected.arrow"
     main(["demos", "collect", str(folder / "experts.safetensors"), "--out", str(log), "--p-min",
           "0.1", "--trajectories", "3", "--param", "time_limit", "8"])  # fmt: skip
