@@ -3,6 +3,7 @@
 import os
 import tempfile
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,14 @@ training/test_loop_data.py
 training/test_mechanism.py
 training/test_noise.py
 """
+
+
+@pytest.fixture
+def quorum(capsys: pytest.CaptureFixture[str]) -> Any:
+    """The command, as a test runs it."""
+    from commands import Quorum
+
+    return Quorum(capsys)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

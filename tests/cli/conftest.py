@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from cartpole import under_the_pole
-from commands import Quorum
 from remembered_plans import remembered_plans
 
 from quorum_rl.cli.main import main
@@ -17,11 +16,6 @@ EXPERTS = 137
 PLAN = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
         "--delta", "1e-3", "--iterations", "4", "--objective", "threshold", "--p-min",
         "0.1")  # fmt: skip
-
-
-@pytest.fixture
-def quorum(capsys: pytest.CaptureFixture[str]) -> Quorum:
-    return Quorum(capsys)
 
 
 @pytest.fixture(scope="session")

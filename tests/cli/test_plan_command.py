@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from commands import Quorum
 
 KEYS = {
@@ -71,26 +70,6 @@ def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
     assert "--overwrite" in quorum.refused_for_free(tmp_path, "plan", *words, "--epsilon", "5")
     quorum("plan", *words, "--epsilon", "5", "--overwrite")
     assert json.loads(path.read_text())["epsilon"] == 5
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("--epsilon", "0"), "epsilon is 0"),
-        (("--stop-probability", "0.1"), "exclude each other"),
-        (("--out", "no/such/folder/plan.json"), "no/such/folder"),
-    ],
-)
-def test_numbers_that_make_no_plan_are_refused_in_one_sentence(
-    words: tuple[str, ...],
-    named: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    quorum: Quorum,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = ("plan", *CARTPOLE, "--out", "plan.json", *words)
-    assert named in quorum.refused_for_free(tmp_path, *plan)
 
 
 def test_planning_touches_no_device() -> None:
