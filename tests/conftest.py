@@ -3,6 +3,8 @@
 import os
 import tempfile
 from importlib.metadata import version
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,20 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _compiled = tempfile.TemporaryDirectory(prefix="quorum-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+# What ledgers, logs and experts are remembered by: never the folder of whoever runs the tests. Of
+# what several tests share, nobody but the first process of a run knows.
+_states = tempfile.TemporaryDirectory(prefix="quorum-states-", ignore_cleanup_errors=True)
+os.environ["QUORUM_STATE"] = f"{_states.name}/shared"
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a state folder of its own, so that tests may share logs and ledgers."""
+    folder = Path(_states.name) / str(next(_numbers))
+    monkeypatch.setenv("QUORUM_STATE", str(folder))
+    return folder
 
 
 # Files whose tests take longer than three seconds or so of one core: `make test-fast` leaves them
@@ -73,14 +89,17 @@ privacy/test_accounting.py
 privacy/test_adversary.py
 privacy/test_calibration.py
 privacy/test_planner.py
+release/test_crash_points_of_a_release.py
 release/test_release_distribution.py
-release/test_release_markers.py
+pipeline/test_belonging.py
 report/test_browser.py
+sweep/test_crash_points_of_a_sweep.py
 sweep/test_judge.py
 sweep/test_ray.py
 sweep/test_sweep.py
 sweep/test_sweep_command.py
 test_bring_your_own.py
+test_clinicians.py
 cli/test_commands.py
 test_docs.py
 test_experiments.py

@@ -11,10 +11,6 @@ import json
 import math
 import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +18,8 @@ import numpy as np
 import pytest
 from compiling import optimised
 from remembered_plans import remembered_plans
+from walked_pages import FENCE, ROOT, Answer, commands_of, run
 
-from quorum_rl.cli.main import main
 from quorum_rl.experts import OnnxExperts
 from quorum_rl.logs import open_demonstrations
 
@@ -32,23 +28,12 @@ pytest.importorskip("onnxruntime")
 
 __all__ = ["remembered_plans"]  # a fixture: the page's program plans as its command has
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "bring-your-own.md"
 SCRIPT = ROOT / "examples" / "bring_your_own" / "make_logs.py"
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\d[\d.e-]*")
 NOT_RUN = "stable_baselines3"  # not a dependency of the tests
 A_PROGRAM = "Budget.create"  # has a ledger of its own, so it gets a folder of its own
 RANDOM_RETURN = 22.0  # of uniform actions in CartPole-v1
-
-
-class Answer(NamedTuple):
-    """What a command of the page did."""
-
-    words: list[str]
-    status: int
-    said: str
-    shown: str  # what the page says that it says; empty where it shows nothing
 
 
 class Walk(NamedTuple):
@@ -77,36 +62,6 @@ def _walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
                 else:
                     answers.append(Answer(words, *run(words), shown))
     return Walk(start / "desks", answers)
-
-
-def commands_of(language: str, text: str) -> Iterator[tuple[list[str], str]]:
-    """The commands of a block as words, each with what is shown below it."""
-    text = text.replace("\\\n", " ")
-    if language == "sh":
-        for line in text.splitlines():
-            yield shlex.split(line, comments=True), ""
-    elif not language:
-        for part in text.split("$ ")[1:]:
-            line, _, shown = part.partition("\n")
-            yield shlex.split(line), shown.strip()
-
-
-def run(words: list[str]) -> tuple[int, str]:
-    """A command's exit status and what it says, on both streams."""
-    if words[0] == "python":
-        script = ROOT / words[1][words[1].index("examples/") :]
-        done = subprocess.run(
-            [sys.executable, script, *words[2:]], capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
-    assert words[0] == "quorum"
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            main(words[1:])
-        except SystemExit as stop:
-            return int(stop.code or 0), said.getvalue()
-    return 0, said.getvalue()
 
 
 def run_python(text: str, start: Path) -> None:

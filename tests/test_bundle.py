@@ -20,6 +20,7 @@ from run_folders import USUAL, Making, names
 
 from quorum_rl.budget.checking import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.report import check_bundle, publish
@@ -248,3 +249,19 @@ def test_the_command_publishes_and_checks(run: Path, out: Path, quorum: Quorum) 
     assert set(quorum.facts("publish", run, "--out", out.with_name("other"))["files"]) == USUAL
     quorum.refused("publish", run)
     quorum.refused("publish", run, "--out", out)
+
+
+def test_names_are_in_the_bundle_and_its_readme(run: Path, out: Path) -> None:
+    named = Dictionary((Column("sugar", "mg/dL", 120, 40, 400), Column("scan", shape=(2,))), LABELS)
+    policy = Policy.load(run / "policy.safetensors")
+    Policy(**(vars(policy) | {"dictionary": named})).save(run / "policy.safetensors")
+    publish(run, out)
+    assert Policy.load(out / "policy.safetensors").dictionary == named
+    said = (out / "README.txt").read_text()
+    assert (
+        "- sugar (mg/dL), cut to 40 to 400, 120 where it is missing\n- scan, of shape 2\n" in said
+    )
+    assert "What it answers:\n- 0: hold\n- 1: treat\n" in said
+
+
+LABELS = ("hold", "treat")

@@ -145,11 +145,11 @@ def test_the_example_of_an_own_network_learns_privately(
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
-    assert not answer(["plan", "--minimum-experts", "3000"])[0]
+    assert not answer(["plan", "release", "--minimum-experts", "3000"])[0]
     assert not answer(["plans"])[0]
     assert complaints("quorum plans")
     assert complaints("quorum demos collected FILE")
-    assert complaints("quorum plan --expert-count 3")
+    assert complaints("quorum plan release --expert-count 3")
     assert not complaints("quorum demos collect FILE --p-min 0")
 
 

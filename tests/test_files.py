@@ -1,13 +1,16 @@
 """A file appears whole or not at all, and what is damaged is named."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quorum_rl import files
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import replacing, write_new
 from quorum_rl.json_files import made_of, object_of, read_config
 
 
@@ -41,6 +44,42 @@ def test_a_failure_of_the_disk_is_told_to_the_user(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match=r"made\.txt.* cannot be written: .*No space left"):
         write_half(path, OSError(28, "No space left on device"))
     assert list(tmp_path.iterdir()) == []
+
+
+def flushed_after_naming(folder: Path) -> bool:
+    """Whether a folder was flushed whenever a file in it got its name; both ways of writing one."""
+    events: list[str] = []
+    fsync, replace, link = os.fsync, os.replace, os.link
+
+    def flush(descriptor: int) -> None:
+        is_folder = os.path.samestat(os.fstat(descriptor), folder.stat())
+        events.append("folder" if is_folder else "file")
+        fsync(descriptor)
+
+    def naming(original: Callable[..., None]) -> Callable[..., None]:
+        def named(*paths: Any) -> None:
+            events.append("name")
+            original(*paths)
+
+        return named
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", flush)
+        patch.setattr(os, "replace", naming(replace))
+        patch.setattr(os, "link", naming(link))
+        with replacing(folder / "one") as temporary:
+            temporary.write_text("new")
+        write_new(folder / "two", b"new")
+    return events == ["file", "name", "folder"] * 2
+
+
+def test_a_file_and_then_its_folder_are_on_the_disk_under_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert flushed_after_naming(tmp_path)
+    (tmp_path / "two").unlink()
+    monkeypatch.setattr(files, "flush_folder", lambda _: None)  # the planted bug
+    assert not flushed_after_naming(tmp_path)
 
 
 def test_a_folder_that_is_not_there_or_a_name_that_is_a_folder_is_refused(tmp_path: Path) -> None:

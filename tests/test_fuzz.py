@@ -1,14 +1,14 @@
 """Every kind of file that Quorum reads, changed at random: refused in a sentence, or harmless.
 
-With QUORUM_FUZZ=5000 in the environment each kind is changed so many times.
+With QUORUM_FUZZ=5000 in the environment each kind is changed so many times (CONTRIBUTING.md).
 """
 
-import json
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,293 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from fits import crowd
-from ledger_files import ACCEPTED, DELTA, FLOOR, TRAINING, certificate_in, charge, ledger_of, pool
-from mutations import mutated, mutated_json
-from reported_runs import write_run
-from run_folders import Making, some_prefixes
+from file_kinds import KINDS, Kind, native_log
 
-from quorum_rl.budget import (
-    SeededEntropy,
-    certificate,
-    check_certificate,
-    check_signature,
-    generate_key,
-    read_ledger,
-    sign,
-    spent_epsilon,
-)
-from quorum_rl.budget.record import START, line_of, read_lines, record_of
-from quorum_rl.cli.main import command_of
-from quorum_rl.cli.release import _read_plan
 from quorum_rl.errors import QuorumError, UndigestedWarning
-from quorum_rl.experts import load_population, save_population
-from quorum_rl.experts.networks import Layer
-from quorum_rl.experts.population import Population
-from quorum_rl.logs import (
-    Demonstrations,
-    open_demonstrations,
-    read_table,
-    save_demonstrations,
-    write_table,
-)
-from quorum_rl.pipeline.folder import RunFolder
-from quorum_rl.policy import Policy
-from quorum_rl.privacy import plan_release
-from quorum_rl.privacy.events import event_to_json
-from quorum_rl.release import read_released, save_released
-from quorum_rl.report import check_bundle, gather, publish
-from quorum_rl.sweep.programs import Found, TrialResult
-from quorum_rl.sweep.results import read_judged, save_found
 
 TIMES: Final = int(os.environ.get("QUORUM_FUZZ", "300"))  # for each kind
 SECONDS: Final = 10  # that one file may take: more is a hang
-ALONE: Final = (charge(TRAINING, 1, whole_log=pool(1), **ACCEPTED),)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file: a good one, its reader, and how it is changed.
-
-    The reader returns what a guarantee rests on, which no accepted change may alter.
-    """
-
-    path: Path
-    read: Callable[[Path], Any]
-    change: Callable[[bytes, Random], bytes] = mutated
-
-
-def arrays(*found: Any) -> list[bytes]:
-    return [np.asarray(array).tobytes() for array in found]
-
-
-def log_facts(log: Demonstrations) -> Any:
-    return log.declared, log.declared.identity, arrays(*log.columns, *log.episodes)
-
-
-def table_facts(log: Demonstrations) -> Any:
-    """Without columns of successors the horizon is one step less, as the last step is."""
-    return replace(log.declared, horizon=1), log.declared.identity
-
-
-# --- one good file of each kind ---
-
-
-def experts(folder: Path) -> Kind:
-    rng = np.random.default_rng(0)
-    layer: Any = Layer(rng.random((3, 4, 2), np.float32), rng.random((3, 2), np.float32))
-    origin = {"world": "CartPole"}
-    made = Population(
-        observation_size=4, action_count=2, network=(layer,), origin=origin, p_min=0.02
-    )
-    save_population(made, folder / "file.safetensors")
-
-    def facts(path: Path) -> Any:
-        found = load_population(path)
-        return found.p_min, found.identity, arrays(*found.network[0])
-
-    return Kind(folder / "file.safetensors", facts)
-
-
-@cache
-def small_log() -> Demonstrations:
-    whole = crowd().log
-    return whole.select(np.arange(6)).compacted()
-
-
-def native_log(folder: Path) -> Kind:
-    save_demonstrations(small_log(), folder / "file.arrow")
-    return Kind(folder / "file.arrow", lambda path: log_facts(open_demonstrations(path)))
-
-
-def parquet_log(folder: Path) -> Kind:
-    write_table(small_log(), folder / "file.parquet")
-    return Kind(folder / "file.parquet", lambda path: table_facts(read_table(path)))
-
-
-def csv_log(folder: Path) -> Kind:
-    write_table(small_log(), folder / "file.csv")
-    declared = small_log().declared
-    return Kind(folder / "file.csv", lambda path: table_facts(read_table(path, declared)))
-
-
-def released(folder: Path) -> Kind:
-    save_released(some_prefixes(), folder / "file.parquet", event_to_json(FLOOR))
-
-    def facts(path: Path) -> Any:
-        found = read_released(path)
-        return arrays(*found.transitions, found.offsets)
-
-    return Kind(folder / "file.parquet", facts)
-
-
-def plan(folder: Path) -> Kind:
-    made = plan_release(experts=3000, actions=2, horizon=20, epsilon=5, delta=1e-4, p_min=0.02,
-                        iterations=3)  # fmt: skip
-    (folder / "file.json").write_text(json.dumps(made.to_json()))
-
-    def facts(path: Path) -> None:
-        _read_plan(path)  # whose owner may change it: it is paid as it is
-
-    return Kind(folder / "file.json", facts, mutated_json)
-
-
-def ledger(folder: Path) -> Kind:
-    content = ledger_of(*ALONE, *ALONE)
-    (folder / "file").write_bytes(content)
-    whole = record_of(content, folder)
-
-    def facts(path: Path) -> Any:
-        """Its lines may be cut off at the end, which a certificate tells, or torn: all counts."""
-        found = read_ledger(path)
-        assert found.events == whole.events[: len(found.events)]
-        assert not found.torn or spent_epsilon(found) == whole.epsilon
-        if not found.torn and found.head != whole.head:
-            assert content.startswith(path.read_bytes())
-            raise QuorumError("no certificate of the whole names this head.")
-        return found.kind, found.epsilon, found.delta, found.identity
-
-    return Kind(folder / "file", facts)
-
-
-def rehashed_ledger(folder: Path) -> Kind:
-    """All hashes written anew: what it says is accepted, and has a certificate of its own."""
-    content = ledger_of(charge(FLOOR, 1, **ACCEPTED), *ALONE)
-    (folder / "file").write_bytes(content)
-
-    def change(whole: bytes, random: Random) -> bytes:
-        entries = [dict(entry) for entry in read_lines(whole, "").entries]
-        number = random.randrange(len(entries))
-        try:
-            entries[number] = json.loads(mutated_json(json.dumps(entries[number]).encode(), random))
-            made, head = b"", START
-            for entry in entries:
-                made += line_of(entry, head)
-                head = read_lines(made, "").head
-        except (ValueError, RecursionError):  # of the forger, who tries again
-            return change(whole, random)
-        return made
-
-    def facts(path: Path) -> None:
-        certificate(read_ledger(path), delta=DELTA).to_json()
-
-    return Kind(folder / "file", facts, change)
-
-
-def certified(folder: Path) -> Kind:
-    content = ledger_of(*ALONE)
-    (folder / "ledger.jsonl").write_bytes(content)
-    (folder / "certificate.json").write_text(certificate_in(content).to_json())
-    return Kind(
-        folder / "certificate.json", lambda path: check_certificate(path).certificate, mutated_json
-    )
-
-
-def signature(folder: Path) -> Kind:
-    content = certificate_in(ledger_of(*ALONE)).to_json().encode()
-    generate_key(folder / "key")
-    signed = folder / "certificate.json"
-    (folder / "certificate.json.sig").write_bytes(sign(content, signed, folder / "key"))
-    return Kind(
-        folder / "certificate.json.sig",
-        lambda path: check_signature(path.read_bytes(), content, signed).lower(),
-        mutated_json,
-    )
-
-
-def run_config(folder: Path) -> Kind:
-    run = write_run(folder / "run")
-    for name in ("policy.safetensors", "released.parquet", "metrics.jsonl", "comparison.json"):
-        (run / name).unlink()
-
-    def facts(path: Path) -> Any:
-        found: Any = gather(path.parent)
-        return found.guarantee.certificate
-
-    return Kind(run / "config.json", facts, mutated_json)
-
-
-def policy(folder: Path) -> Kind:
-    run = Making(folder)(ledger_of(*ALONE), TRAINING)
-
-    def facts(path: Path) -> Any:
-        found = Policy.load(path)
-        return found.certificate, arrays(*found.networks["values"][0])
-
-    return Kind(run / "policy.safetensors", facts)
-
-
-def private_keys(folder: Path) -> Kind:
-    entropy = SeededEntropy(1)
-    run = RunFolder(folder / "run")
-    run.keep_keys(run.keys(entropy))
-
-    def facts(path: Path) -> Any:
-        return RunFolder(path.parent.parent).keys(entropy)
-
-    return Kind(folder / "run" / "private" / "keys.json", facts, mutated_json)
-
-
-def private_remaining(folder: Path) -> Kind:
-    run = RunFolder(folder / "run")
-    run.save_remaining(small_log().episodes)
-
-    def facts(_: Path) -> None:
-        run.read_remaining()
-
-    return Kind(run.remaining, facts)
-
-
-def private_state(folder: Path) -> Kind:
-    run = RunFolder(folder / "run")
-    state: Any = {"weights": np.arange(6, dtype=np.float32), "step": np.int32(3)}
-    run.save(state)
-
-    def facts(_: Path) -> None:
-        run.resumed(state)
-
-    return Kind(run.state, facts)
-
-
-def bundle(folder: Path) -> Kind:
-    run = Making(folder)(ledger_of(*ALONE), TRAINING)
-    publish(run, folder / "bundle")
-    return Kind(
-        folder / "bundle" / "MANIFEST.json",
-        lambda path: check_bundle(path.parent).certificate,
-        mutated_json,
-    )
-
-
-def configuration(folder: Path) -> Kind:
-    text = (
-        '[fit]\ndemonstrations = "a.arrow"\nepsilon = 5.0\ndelta = 1e-4\nfolder = "x"\n'
-        'method = "dp-sgd"\nprivate-steps = 30\naccept = ["one-expert-each"]\n'
-    )
-    (folder / "file.toml").write_text(text)
-
-    def facts(path: Path) -> None:
-        command_of(["fit", "--config", str(path)])
-
-    return Kind(folder / "file.toml", facts)
-
-
-def sweep_table(folder: Path) -> Kind:
-    program: Any = type("P", (), {"number": 0})()
-    judged = [TrialResult(n, (0.5, 0.25), (10.0, 5.0), (3,), "") for n in range(3)]
-    save_found(Found(0, judged, None), folder)  # type: ignore[arg-type]
-
-    def facts(path: Path) -> None:
-        read_judged(program, path.parent)
-
-    return Kind(folder / "00000.parquet", facts)
-
-
-KINDS: Final = (
-    experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, run_config, policy, private_keys, private_remaining, private_state, bundle,
-    configuration, sweep_table,
-)  # fmt: skip
+MEMORY: Final = 2**30  # bytes that one file may take: more is a bomb
 
 
 @pytest.fixture(autouse=True)
@@ -323,6 +43,30 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+def peak_memory() -> int:
+    """The most memory that this process has had since `forget_peak`, where the system tells."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    (said,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(said.split()[1]) * 1024
+
+
+def forget_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+@contextmanager
+def within(most: int) -> Iterator[None]:
+    """Fails if the block takes more memory than that, also for a moment."""
+    forget_peak()
+    before = peak_memory()
+    yield
+    assert peak_memory() - before < most, "a file took too much memory"
+
+
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(
     make: Callable[[Path], Kind], tmp_path: Path
@@ -332,11 +76,10 @@ def test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(
     random = Random(make.__name__)
     refused, sentences = 0, set[str]()
     for number in range(TIMES):
-        content = kind.change(whole, random)
-        kind.path.write_bytes(content)
+        kind.path.write_bytes(kind.change(whole, random))
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), within(MEMORY):
                 warnings.simplefilter("ignore", UndigestedWarning)
                 found = kind.read(kind.path)
         except QuorumError as error:
@@ -358,3 +101,47 @@ def test_the_fuzzer_finds_a_log_whose_digest_nobody_looks_at(
         monkeypatch.setattr(f"quorum_rl.logs.native.{name}", lambda *_, **__: None)
     with pytest.raises(AssertionError, match="of native_log was accepted"):
         test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(native_log, tmp_path)
+
+
+def sleeps(_: bytes) -> None:
+    time.sleep(5)
+
+
+def fills(_: bytes) -> None:
+    np.ones(2**24)  # for a moment
+
+
+def raises(_: bytes) -> None:
+    raise ZeroDivisionError
+
+
+def says_much(_: bytes) -> None:
+    raise QuorumError("One thing.\nAnd another.")
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (sleeps, "longer than 0.1 seconds"),
+        (fills, "too much memory"),
+        (raises, "gave ZeroDivisionError"),
+        (says_much, "And another"),
+        (len, "was accepted"),
+    ],
+)
+def test_the_fuzzer_finds_a_reader_that_does_harm(
+    harm: Callable[[bytes], Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if harm is fills and not peak_memory():
+        pytest.skip("this system does not tell how much memory was taken")
+    if harm is sleeps:
+        monkeypatch.setitem(globals(), "SECONDS", 0.1)
+    monkeypatch.setitem(globals(), "MEMORY", 2**26)
+    whole = b"a good file"
+
+    def make(folder: Path) -> Kind:
+        (folder / "file").write_bytes(whole)
+        return Kind(folder / "file", lambda path: path.read_bytes() == whole or harm(whole))
+
+    with pytest.raises(AssertionError, match=said):
+        test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(make, tmp_path)

@@ -17,6 +17,7 @@ from fits import crowd, fitted, named
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ledger_files import (
     BOTH,
+    DELTA,
     FLOOR,
     TRAINING,
     certificate_in,
@@ -30,7 +31,7 @@ from reported_runs import COMPARISON
 from run_folders import USUAL, Making, names, some_prefixes
 from safetensors import safe_open
 
-from quorum_rl.budget import certificate_of
+from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate_of, ledger
 from quorum_rl.budget.certificates import WHOLE_LOGS
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import FitSettings
@@ -361,6 +362,12 @@ def test_a_true_fit_is_published_without_a_trace_of_who_made_it_where(
             assert word.encode() not in path.read_bytes(), (path.name, word)
 
 
+def assert_no_times_of_day(*folders: Path) -> None:
+    times = re.compile(rb"%s[T ]\d\d:\d\d" % datetime.now(UTC).date().isoformat().encode())
+    for path in (path for folder in folders for path in folder.iterdir()):
+        assert times.search(path.read_bytes()) is None, path
+
+
 def test_nobody_learns_from_a_bundle_or_a_run_how_long_a_stage_took(
     fitted_run: Path, tmp_path: Path
 ) -> None:
@@ -369,12 +376,26 @@ def test_nobody_learns_from_a_bundle_or_a_run_how_long_a_stage_took(
     made = publish(fitted_run, tmp_path / "bundle")
     assert "report.html" in made.files
     assert made.remarks == ()
-    times = re.compile(rb"%s[T ]\d\d:\d\d" % datetime.now(UTC).date().isoformat().encode())
-    for path in [*(tmp_path / "bundle").iterdir(), *fitted_run.iterdir()]:
-        assert times.search(path.read_bytes()) is None, path
+    assert_no_times_of_day(tmp_path / "bundle", fitted_run)
     (fitted_run / "report.html").unlink()
     certificate = json.loads((fitted_run / "certificate.json").read_text())
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", certificate["events"][0]["at"])
+
+
+def test_a_ledger_that_keeps_the_time_of_day_is_seen(
+    making: Making, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, as it was: both charges to the second."""
+    monkeypatch.setattr(ledger, "_today", lambda: datetime.now(UTC).isoformat())
+    book = tmp_path / "timed"
+    Ledger.create(book, epsilon=50.0, delta=DELTA)
+    with Ledger.open(book) as opened:
+        opened.charge(TRAINING, run="fit-0", facts={"accepted": list(ASSUMPTIONS)})
+    run = making(book.read_bytes(), TRAINING)
+    publish(run, out)
+    for folder in (run, out):
+        with pytest.raises(AssertionError, match=r"ledger\.jsonl"):
+            assert_no_times_of_day(folder)
 
 
 def test_a_bundle_of_an_earlier_ledger_says_that_times_leave_with_it(

@@ -6,14 +6,16 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from quorum_rl.audit import described
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import Result
+from quorum_rl.pipeline.expectation import EARNED
 from reproduction import results
-from reproduction.tables import tuning
+from reproduction.tables import few, tuning
 from reproduction.tables.__main__ import PAGES, ROOT, rendered, stale
 from reproduction.tables.pictures import digest, is_current, save
 
@@ -130,3 +132,16 @@ def test_what_has_no_results_is_in_the_way(tmp_path: Path, content: bytes) -> No
     assert file.read_bytes() == content
     shutil.copy(ROOT / "results" / "long.parquet", file)
     assert results.read(file)
+
+
+def test_what_a_plan_says_that_others_earned_is_what_the_results_say() -> None:
+    found: dict[tuple[int, ...], list[float]] = {}
+    for world in few.WORLDS:
+        # Both populations of a world; not those beside a release, with other settings.
+        for name in results.study("few").keys() & {world, f"{world}-3000"}:
+            for row in few.facts(name)["rows"]:
+                if row["method"] == few.OURS:
+                    earned = few.as_fraction(world, few.summary(np.array(row["returns"])))
+                    sizes = tuple(row["learner"]["hidden_sizes"])
+                    found.setdefault(sizes, []).append(round(earned.mean, 2))
+    assert {sizes: (min(earned), max(earned)) for sizes, earned in found.items()} == EARNED

@@ -42,6 +42,7 @@ from reproduction.studies.few_ways import (
 
 LARGE: Final = ("LunarLander", "HIV")  # worlds whose experts need the paper's scale
 VALUES_TRIED: Final = tuple(product((100, 300, 1000), (0.5, 1.0)))  # experts and ε
+USUAL_EXPERTS: Final = 1000
 BEGUN: Final = time.perf_counter()
 
 OURS: Final = Way("local", FitSettings())
@@ -100,6 +101,13 @@ class Setting:
             "machine": this_machine(),
             "commit": given.commit or source_commit(),
         }
+
+    def name_of(self, part: str) -> str:
+        """What the tables call a part's result."""
+        given = self.given
+        if part != "local":
+            return f"{given.world}-{part}"
+        return given.world if given.experts == USUAL_EXPERTS else f"{given.world}-{given.experts}"
 
     def late(self, what: str) -> bool:
         """Whether it is too late to begin something."""
@@ -201,11 +209,11 @@ def measured(setting: Setting, part: str) -> None:
         facts["refused"] += refused
         for row in rows:
             say(f"{row['method']:34} m = {row['experts']:5} ε = {row['epsilon']} {row['mean']:.4g}")
-        add(given.out, f"{given.world}-{part}", facts)
+        add(given.out, setting.name_of(part), facts)
     if part == "local" and given.timed:
         facts["timed"] = timed(setting.log, setting.world, given.timed, OURS)
         say(f"timed: {facts['timed']}")
-        add(given.out, f"{given.world}-{part}", facts)
+        add(given.out, setting.name_of(part), facts)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -214,7 +222,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--parts", nargs="*", choices=PARTS, default=[*PARTS][:-1], help="none: experts and log"
     )
-    parser.add_argument("--experts", type=int, default=1000)
+    parser.add_argument("--experts", type=int, default=USUAL_EXPERTS)
     parser.add_argument("--seed", type=int, default=21, help="of the experts")
     parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="how many teach")
     parser.add_argument("--folder", type=Path, default=Path("few-experts"))

@@ -30,7 +30,7 @@ def release(
     iterations: int | None = None,
     agreement: float = 0.9,
 ) -> ReleasePlan:
-    """The plan of `quorum plan --actions 2 --horizon 200` with these numbers."""
+    """The plan of `quorum plan release --actions 2 --horizon 200` with these numbers."""
     return plan_release(
         experts=experts,
         actions=actions,

@@ -60,11 +60,17 @@ def facts(world: str) -> Facts:
     return study("few")[world]
 
 
-def returns(world: str, method: str) -> dict[tuple[int, float], Any]:
+def part_of(world: str, part: str) -> str:
+    """The result of a part that ran by itself, of a population of its own, or else the world's."""
+    alone = f"{world}-{part}"
+    return alone if alone in study("few") else world
+
+
+def returns(name: str, method: str) -> dict[tuple[int, float], Any]:
     """Each seed's mean return, by how many experts there were and ε."""
-    rows = [row for row in facts(world)["rows"] if row["method"] == method]
-    if f"{world}-3000" in study("few"):  # another population
-        more = facts(f"{world}-3000")["rows"]
+    rows = [row for row in facts(name)["rows"] if row["method"] == method]
+    if f"{name}-3000" in study("few"):  # another population
+        more = facts(f"{name}-3000")["rows"]
         rows += [row for row in more if (row["method"], row["experts"]) == (method, 3000)]
     return {(row["experts"], row["epsilon"] or 0.0): np.array(row["returns"]) for row in rows}
 
@@ -128,7 +134,7 @@ def beside() -> str:
     """What the others earn in each world: the experts, imitation without privacy, DP-SGD."""
     rows = []
     for world in WORLDS:
-        theirs = returns(world, THEIRS)
+        theirs = returns(part_of(world, "steps"), THEIRS)
         cells = [
             _with_half(world, summary(theirs[count, 1.0])) if (count, 1.0) in theirs else "–"
             for count in reversed(SMALLER)
@@ -171,7 +177,7 @@ def values() -> str:
     cells = sorted(returns(WORLDS[0], VALUES))
     rows = []
     for world in WORLDS:
-        ours, theirs = returns(world, OURS), returns(world, VALUES)
+        ours, theirs = (returns(part_of(world, "values"), way) for way in (OURS, VALUES))
         if theirs:
             rows.append([name_of(world), *(_gained(world, theirs[at] - ours[at]) for at in cells)])
     return table(["experts, ε", *(f"{count}, {epsilon:g}" for count, epsilon in cells)], rows)
@@ -241,7 +247,7 @@ def _line(
     style: tuple[str, str],
     shift: float,
 ) -> None:
-    found = returns(world, method)
+    found = returns(world if method == OURS else part_of(world, "steps"), method)
     points = {
         count * shift: as_fraction(world, summary(found[count, epsilon]))
         for count in COUNTS

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -99,6 +100,26 @@ def attribute_in_file(kind: str, name: str) -> Any:
     finally:
         del sys.modules[spec.name]  # so that other processes get its classes by value
     return getattr(module, attribute, None)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file, which is the user's `what`.
+
+    Raises:
+        QuorumError: if it cannot be read or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise QuorumError(f"{what} {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of too long a number
+        raise QuorumError(f"{what} {str(path)!r} is no valid TOML: {error}.") from error
+
+
+def toml_text(text: str) -> str:
+    """A text as a TOML file has it."""
+    # JSON's texts are TOML's, but for one character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @contextmanager

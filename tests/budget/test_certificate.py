@@ -115,6 +115,7 @@ def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
     assert needed[release] == set(ASSUMPTIONS)
     assert needed[stopping] == set(ASSUMPTIONS) - {"floor-everywhere"}
     assert needed[training] == {"one-expert-each"}
+    assert "start states, dynamics and rewards" in ASSUMPTIONS["common-world"]  # none is a secret
 
     accepting = charged(release, facts={"accepted": list(ASSUMPTIONS)})
     assert all(assumption.accepted for assumption in certificate(accepting).assumptions)

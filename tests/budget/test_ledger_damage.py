@@ -7,11 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_files import BOTH, ledger_of
 
-from quorum_rl.budget import Ledger, certificate, read_ledger, spent_epsilon
+from quorum_rl.budget import Ledger, certificate, read_ledger, record, spent_epsilon
 from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.events import ReleaseEvent, TrainingEvent
@@ -77,6 +78,27 @@ def test_a_line_that_was_edited_is_not_taken_for_one_that_was_cut_off(
     assert_tampered(path, b"".join([a, infinite, *rest]), "line 2 .* is damaged and cannot be read")
     path.write_bytes(b"".join([*whole, last[:-9]]))
     assert read_ledger(path).torn
+
+
+BUGS = {
+    "what was not written cannot be read": "_parts",
+    "every fault is a cut": "_fault",
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_reader_that_takes_an_edited_line_for_one_that_was_cut_off_is_seen(
+    bug: str, path: Path, three_charges: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bugs; the first is as it was."""
+    sound, whole = record._parts, {line[:-1] for line in three_charges}
+    faulty: dict[str, Any] = {
+        "_parts": lambda raw: sound(raw) if raw in whole else None,
+        "_fault": lambda *_: "was cut off",
+    }
+    monkeypatch.setattr(record, BUGS[bug], faulty[BUGS[bug]])
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_a_line_that_was_edited_is_not_taken_for_one_that_was_cut_off(path, three_charges)
 
 
 def test_lines_of_earlier_versions_do_not_say_what_they_follow(path: Path) -> None:

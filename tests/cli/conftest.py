@@ -43,5 +43,5 @@ def log(collected: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def planned(experts_file: Path) -> Path:
     path = experts_file.with_name("plan.json")
-    main(["plan", *PLAN, "--out", str(path)])
+    main(["plan", "release", *PLAN, "--out", str(path)])
     return path

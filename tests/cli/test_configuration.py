@@ -14,7 +14,7 @@ from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import Positional, parse
 
 PLAN = """
-[plan]
+[plan.release]
 minimum_experts = 3000
 actions = 2
 horizon = 200
@@ -36,7 +36,9 @@ def test_a_command_takes_its_table_and_flags_outrank_it(tmp_path: Path, quorum: 
     words = ("--minimum-experts", "3000", "--actions", "2", "--horizon", "200", "--p-min", "0.02",
              "--delta", "3e-4", "--iterations", "25", "--mode", "paper")  # fmt: skip
     both = [("--config", written(tmp_path, PLAN)), words]
-    from_file, from_words = (quorum.facts("plan", *way, "--epsilon", "7.5") for way in both)
+    from_file, from_words = (
+        quorum.facts("plan", "release", *way, "--epsilon", "7.5") for way in both
+    )
     assert from_file == from_words
 
 
@@ -58,33 +60,37 @@ def test_positional_words_and_tables_of_names_may_come_from_the_file_and_be_adde
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[plan]\nepsilom = 3", "did you mean epsilon?"),
-        ("[plan]\nhorizont = 3", "unknown setting 'horizont' (did you mean horizon?)"),
+        ("[plan.release]\nepsilom = 3", "did you mean epsilon?"),
+        ("[plan.release]\nhorizont = 3", "unknown setting 'horizont' (did you mean horizon?)"),
         ("[plann]\nepsilon = 3", "unknown table 'plann' (did you mean plan?)"),
-        ("[fit]\nepsilon = 3", "has no table [plan]"),
+        ("[fit]\nepsilon = 3", "has no table [plan.release]"),
         ("plan = 3", "'plan' is a value, not a table"),
-        ('[plan]\nepsilon = "much"', "epsilon is 'much', and must be a number"),
-        ("[plan]\nminimum-experts = 2.5", "minimum-experts is 2.5, and must be a whole number"),
-        ("[plan]\njson = 1", "json is 1, and must be true or false"),
-        ("[plan]\nout = 1", "out is 1, and must be a path"),
-        ('[plan]\nmode = "loose"', "mode is 'loose', and must be one of tight, paper"),
-        ("[plan]\nepsilon = ", "is no valid TOML"),
+        ("[plan]\nrelease = 3", "'release' is a value, not a table"),
+        ('[plan.release]\nepsilon = "much"', "epsilon is 'much', and must be a number"),
+        (
+            "[plan.release]\nminimum-experts = 2.5",
+            "minimum-experts is 2.5, and must be a whole number",
+        ),
+        ("[plan.release]\njson = 1", "json is 1, and must be true or false"),
+        ("[plan.release]\nout = 1", "out is 1, and must be a path"),
+        ('[plan.release]\nmode = "loose"', "mode is 'loose', and must be one of tight, paper"),
+        ("[plan.release]\nepsilon = ", "is no valid TOML"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_sentence(
     text: str, says: str, tmp_path: Path, quorum: Quorum
 ) -> None:
     file = written(tmp_path, text)
-    said = quorum.refused("plan", "--config", file)
+    said = quorum.refused("plan", "release", "--config", file)
     assert file in said
     assert says in said
 
 
 def test_a_file_that_is_not_there_or_named_twice_is_refused(tmp_path: Path, quorum: Quorum) -> None:
-    assert "no.toml" in quorum.refused("plan", "--config", tmp_path / "no.toml")
-    assert "cannot be read" in quorum.refused("plan", "--config", tmp_path)
-    assert "needs one" in quorum.refused("plan", "--config")
-    assert "names 2 files" in quorum.refused("plan", "--config", "a", "--config=b")
+    assert "no.toml" in quorum.refused("plan", "release", "--config", tmp_path / "no.toml")
+    assert "cannot be read" in quorum.refused("plan", "release", "--config", tmp_path)
+    assert "needs one" in quorum.refused("plan", "release", "--config")
+    assert "names 2 files" in quorum.refused("plan", "release", "--config", "a", "--config=b")
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> 
         + 'normalised = "None"\nfalling-rates = false\n'
     )
     file = ["--config", written(tmp_path, old)]
-    plan: Any = command_of(["plan", *file])
+    plan: Any = command_of(["plan", "release", *file])
     assert plan.minimum_experts == 3000
     collect: Any = command_of(["demos", "collect", *file])
     assert collect.smoothing == "uniform-mixture"

@@ -70,8 +70,11 @@ def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
     seen = Transition(*columns)
     offsets = np.arange(0, 41, 8)
     save_released(Released(seen, offsets, 4, 2, horizon=8), run / "released.parquet")
+    measured = run / "evaluation.json"
+    measured.write_text("what was measured")
     assert "estimated, not measured: return" in quorum("evaluate", run, "--fitted-q")
-    facts = json.loads((run / "evaluation.json").read_text())
+    assert measured.read_text() == "what was measured"
+    facts = json.loads((run / "estimate.json").read_text())
     assert facts["mean"] == pytest.approx(8, rel=0.05)  # one a step, and nothing ends
     assert "estimated" in facts["protocol"]
     assert facts["episodes"] == 0
@@ -82,6 +85,9 @@ def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, quorum: 
     elsewhere = tmp_path / "elsewhere.safetensors"
     balancing(world="trap.py:W").save(elsewhere)
     assert "none of Quorum's own" in quorum.refused("evaluate", elsewhere)
+    nowhere = tmp_path / "nowhere.safetensors"
+    balancing(world=None).save(nowhere)
+    assert "these logs name no world" in quorum.refused("evaluate", nowhere)
     assert "no such file" in quorum.refused("evaluate", tmp_path / "none")
     assert "holds no finished run" in quorum.refused("evaluate", tmp_path)
     assert "folder of a run" in quorum.refused("evaluate", elsewhere, "--fitted-q")

@@ -127,9 +127,9 @@ def test_experts_nobody_has_seen_are_released_from_once_their_owner_answers_for_
     folder: Path, log: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     plan, ledger, out = (tmp_path / name for name in ("plan.json", "ledger", "out.parquet"))
-    quorum("plan", "--minimum-experts", COUNT, "--actions", "2", "--horizon", "8", "--epsilon",
-           "60", "--delta", "1e-2", "--iterations", "3", "--objective", "threshold", "--out",
-           plan)  # fmt: skip
+    quorum("plan", "release", "--minimum-experts", COUNT, "--actions", "2", "--horizon", "8",
+           "--epsilon", "60", "--delta", "1e-2", "--iterations", "3", "--objective", "threshold",
+           "--out", plan)  # fmt: skip
     quorum("ledger", "create", ledger, "--epsilon", "70", "--delta", "1e-2")
     words = ["release", str(log), str(folder), "--experts-output", "logits", "--plan", str(plan),
              "--ledger", str(ledger), "--out", str(out), "--json"]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Quorum, everything_in, networks
+from commands import Quorum, everything_in, forget, networks
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli.configuration import repeated
@@ -58,6 +58,7 @@ def test_a_run_is_repeated_from_its_own_configuration(
     """To the bit where it had a seed; the second run pays again, into a ledger of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
     quorum("fit", log, *BUDGET, *SMALL, *STANDARDISING, "--seed", "5", "--folder", first)
+    forget(log)
     quorum("fit", "--config", first / "config.toml", "--folder", second)
     assert networks(first) == networks(second)
     for folder in (first, second):
@@ -72,6 +73,23 @@ def test_a_run_is_repeated_from_its_own_configuration(
         observation_scale=(1.0, 2.0, 0.1, 3.0),
     )
     assert written == json.loads(json.dumps(learner_to_json(wanted)))
+
+
+def test_a_second_fit_of_a_log_names_its_ledger_and_the_words_that_go_past_it(
+    log: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    fit = ("fit", log, *BUDGET, *SMALL, "--folder")
+    quorum(*fit, tmp_path / "first")
+    ledger = tmp_path / "first" / "ledger.jsonl"
+    for words in ((), ("--dry-run",)):
+        said = quorum.refused_for_free(tmp_path, *fit, tmp_path / "second", *words)
+        assert f"'{log}' belongs to the ledger '{ledger}', and another one would not count" in said
+        assert f"charge this to it (--ledger {ledger}); or, if these are other experts, acc" in said
+    quorum(*fit, tmp_path / "second", "--accept", "one-expert-each", "other-experts")
+    assert "these are other experts than those of the ledger" in quorum(
+        "certificate", "show", tmp_path / "second"
+    )
+    assert "holds and agrees" in quorum("certificate", "verify", tmp_path / "second")
 
 
 def test_without_a_seed_none_is_written_down(log: Path, tmp_path: Path, quorum: Quorum) -> None:
@@ -101,6 +119,7 @@ def test_ctrl_c_keeps_what_was_done_and_names_the_command_that_goes_on(
     quorum(*command)
     assert not (folder / "report.html").exists()  # it said that the run was not finished
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    forget(log)
     quorum(*fit, whole)
     assert networks(folder) == networks(whole)
 
@@ -162,7 +181,7 @@ def test_a_dry_run_says_what_would_be_charged_and_writes_nothing(
     assert len(facts["charges"]) == 2
     assert facts["spends"] <= 20
     assert facts["refused"] is None
-    assert shown.partition("a dry run")[0] in quorum(*words)
+    assert shown.partition("only a plan")[0] in quorum(*words)
     events = read_ledger(folder / "ledger.jsonl").events
     assert facts["charges"] == [event_to_json(event) for event in events]
 
@@ -240,6 +259,31 @@ def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
     assert quorum.refused(*releasing).endswith(said)
 
 
+@pytest.mark.parametrize("used", ["released", "trained"])
+@pytest.mark.parametrize("own_ledger", [False, True])
+def test_a_dry_run_heeds_the_markers_beside_a_log(
+    used: str, own_ledger: bool, log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
+) -> None:
+    """Left under another ledger. As the fit says it, word for word."""
+    log.with_name(f"{log.name}.{used}").write_text("{}")
+    ledger = tmp_path / "ledger"
+    quorum("ledger", "create", ledger, "--epsilon", "60", "--delta", "1e-2")
+    more = [*BUDGET, *SMALL, "--folder", str(tmp_path / "run")]
+    more += ["--ledger", str(ledger)] * own_ledger
+    local = ["fit", str(log), *more, "--method", "local"]
+    releasing = ["fit", str(log), str(experts_file), *more, *RELEASING]
+    for words, sentences in (
+        (releasing, {"released": "has begun already", "trained": "has read all trajectories"}),
+        (local, {"released": "were released under another ledger"}),
+    ):
+        if used in sentences:
+            said = quorum.refused_for_free(tmp_path, *words, "--dry-run")
+            assert sentences[used] in said
+            assert quorum.refused_for_free(tmp_path, *words) == said
+        else:
+            quorum(*words, "--dry-run")
+
+
 OWN = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -283,6 +327,7 @@ def test_a_learner_of_ones_own_is_fitted_evaluated_reported_and_published(
     config = ("--config", str(folder / "config.toml"), "--folder", str(again))
     assert "name it on the command line too" in quorum.refused("fit", *config)
     command: Any = command_of(["fit", *config, *named])
+    forget(log)
     command.run()
     assert json.loads((again / "config.json").read_text())["learner"] == written
     assert repeated(["fit"], command, again / "config.toml").endswith(" ".join(named))

@@ -1,9 +1,15 @@
 """`quorum ledger` and `quorum certificate` by themselves: new ledgers, damaged ledgers."""
 
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 from commands import Quorum
+
+from quorum_rl.cli.ledger import Show
+from quorum_rl.cli.output import RefutedError
+from quorum_rl.errors import QuorumError
 
 
 @pytest.fixture
@@ -55,3 +61,39 @@ def test_a_ledger_that_was_changed_or_is_not_there_is_refused(ledger: Path, quor
     for words in (("ledger", "show"), ("certificate", "show"), ("certificate", "verify")):
         assert "line 1 of the ledger" in quorum.refused(*words, ledger, status=1)
         assert "none.ledger" in quorum.refused(*words, ledger.with_name("none.ledger"))
+
+
+@pytest.mark.parametrize(
+    ("bug", "attack"),
+    [
+        ("refuting", test_a_ledger_that_was_changed_or_is_not_there_is_refused),
+        ("RefutedError", test_a_torn_last_line_spends_the_whole_budget),
+    ],
+)
+def test_a_damaged_ledger_that_counts_as_a_mistake_of_the_user_is_seen(
+    bug: str,
+    attack: Callable[[Path, Quorum], None],
+    ledger: Path,
+    quorum: Quorum,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bugs: exit status 2, of which a script that checks a ledger thinks otherwise."""
+    faulty = {"refuting": nullcontext, "RefutedError": QuorumError}
+    monkeypatch.setattr(f"quorum_rl.cli.ledger.{bug}", faulty[bug])
+    with pytest.raises(AssertionError, match=r"^quorum: "):  # with which it was refused
+        attack(ledger, quorum)
+
+
+def test_a_damaged_ledger_that_is_shown_as_if_it_were_whole_is_seen(
+    ledger: Path, quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, as it was: the facts, and exit status 0."""
+    show = Show.run
+
+    def forgiving(self: Show) -> None:
+        with suppress(RefutedError):
+            show(self)
+
+    monkeypatch.setattr(Show, "run", forgiving)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_torn_last_line_spends_the_whole_budget(ledger, quorum)

@@ -42,6 +42,8 @@ def test_words_become_the_fields_of_a_command() -> None:
     assert (fit.settings.falling_rates, fit.settings.normalised) == (False, True)
     draw: Any = command_of(["worlds", "draw", "CartPole", "--param", "gravity", "9", "--out", "x"])
     assert draw.param == {"gravity": 9.0}
+    draw = command_of(["worlds", "draw", "CartPole", "--out", "x", "--param", "gravity=9", "a=-1"])
+    assert draw.param == {"gravity": 9.0, "a": -1.0}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,10 @@ def test_words_become_the_fields_of_a_command() -> None:
         ),
         (("sweep", "log", "--grid", "1"), "--grid is set in a configuration file only: see"),
         (("worlds", "draw", "A", "--param", "gravity"), "--param has 'gravity': give pairs, each"),
-        (("plan", "--experts", "3"), "unknown flag --experts: it is called --minimum-experts now."),
+        (
+            ("plan", "release", "--experts", "3"),
+            "unknown flag --experts: it is called --minimum-experts now.",
+        ),
         (
             ("experts", "train", "CartPole", "--experts", "3"),
             "unknown flag --experts: it is called --count now.",

@@ -13,7 +13,7 @@ from commands import Quorum
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.experts import load_population, save_population
-from quorum_rl.logs import open_demonstrations
+from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.release import read_released
 
 OPEN = ("one-expert-each", "floor-everywhere")
@@ -127,10 +127,12 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     quorum("ledger", "create", fresh.ledger, "--epsilon", "30", "--delta", "1e-3")
     restored.ledger.write_bytes(before)
     assert "once per pool" in quorum.refused_for_free(tmp_path, *charged.words())
-    for other in (fresh, restored):
-        assert "has begun already" in quorum.refused_for_free(tmp_path, *other.words())
-    files.marker.write_text("torn")  # what cannot be read counts as used
-    assert "has begun already" in quorum.refused(*fresh.words())
+    assert "belongs to the ledger" in quorum.refused_for_free(tmp_path, *fresh.words())
+    lied = fresh.words("other-experts")
+    assert "has begun already" in quorum.refused_for_free(tmp_path, *lied)
+    assert "older copy or a fork" in quorum.refused_for_free(tmp_path, *restored.words())
+    files.marker.write_text("torn")
+    assert "is damaged, and says to which ledger" in quorum.refused(*fresh.words())
 
 
 def test_other_experts_than_those_who_acted_are_refused(
@@ -141,6 +143,20 @@ def test_other_experts_than_those_who_acted_are_refused(
     save_population(replace(load_population(files.experts), identity="0" * 32), others.experts)
     said = quorum.refused_for_free(tmp_path, *others.words())
     assert "not the experts who acted" in said
+
+
+def test_new_demonstrations_under_an_old_name_are_not_held_up_by_the_old_marker(
+    files: Files, tmp_path: Path, quorum: Quorum
+) -> None:
+    quorum(*files.words())
+    log = open_demonstrations(files.log)
+    fresh = replace(log.declared, identity="0" * 32)
+    save_demonstrations(replace(log, declared=fresh), files.log)
+    other = files._replace(ledger=tmp_path / "other.ledger", out=tmp_path / "other.parquet")
+    quorum("ledger", "create", other.ledger, "--epsilon", "30", "--delta", "1e-3")
+    assert "the experts of" in quorum.refused_for_free(tmp_path, *other.words())
+    quorum(*other.words("other-experts"))
+    assert other.out.exists()
 
 
 def test_neither_a_copy_nor_a_table_and_back_make_new_demonstrations(
@@ -219,7 +235,7 @@ def test_a_plan_whose_noise_was_turned_down_by_hand_costs_more(
     ("moment", "charged"),
     [("quorum_rl.experts.load_population", False), ("quorum_rl.release.run.draw_fresh", True)],
 )
-def test_an_interrupted_release_counts_as_made_once_it_was_charged(
+def test_an_interrupted_release_is_charged_once_and_made_by_the_same_command(
     moment: str, charged: bool, files: Files, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -231,10 +247,14 @@ def test_an_interrupted_release_counts_as_made_once_it_was_charged(
     assert not files.out.exists()
     assert files.marker.exists() is charged
     assert len(read_ledger(files.ledger).charges) == charged
-    if charged:
-        assert "once" in quorum.refused(*files.words())
-    else:
-        quorum(*files.words())
+    other = files._replace(out=files.out.with_name("other.parquet"))
+    if charged:  # a second release is none that goes on
+        assert "once per pool" in quorum.refused(*other.words())
+    quorum(*files.words())
+    assert files.out.exists()
+    assert len(read_ledger(files.ledger).charges) == 1
+    assert not files.out.with_name("released.parquet.private").exists()
+    assert "exists already" in quorum.refused(*files.words())
 
 
 # Other kinds of releases.
@@ -246,7 +266,7 @@ def test_random_stopping_needs_no_word_about_a_floor(
     unchanged = files._replace(log=tmp_path / "unchanged.arrow", plan=tmp_path / "stopping.json")
     quorum("demos", "collect", files.experts, "--out", unchanged.log, "--p-min", "0",
            "--trajectories", "5", "--param", "time_limit", "8")  # fmt: skip
-    quorum("plan", *NUMBERS, "--stop-probability", "0.1", "--out", unchanged.plan)
+    quorum("plan", "release", *NUMBERS, "--stop-probability", "0.1", "--out", unchanged.plan)
     quorum(*unchanged.words())
     assumed = {
         found["name"]
@@ -265,7 +285,9 @@ def test_paper_mode_never_gets_a_certificate_that_holds(
     files: Files, tmp_path: Path, quorum: Quorum
 ) -> None:
     published = files._replace(plan=tmp_path / "paper.json")
-    quorum("plan", *NUMBERS, "--p-min", "0.1", "--mode", "paper", "--out", published.plan)
+    quorum(
+        "plan", "release", *NUMBERS, "--p-min", "0.1", "--mode", "paper", "--out", published.plan
+    )
     quorum(*published.words())
     shown = quorum("certificate", "show", files.ledger)
     assert "what came out is not certified" in shown

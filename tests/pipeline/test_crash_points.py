@@ -3,103 +3,61 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from commands import networks
+from crash_points import CrashPoints, Program, everything_in, remembered_lines
 from dying_disk import dying
-from fits import SETTINGS, Crowd, crowd, fitted
+from fits import SETTINGS, crowd, fitted
 
 from quorum_rl.budget import Ledger, read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import open_demonstrations, save_demonstrations
-from quorum_rl.policy import Policy
-from quorum_rl.release import used_markers
+from quorum_rl.pipeline import run
 
-METHODS = {"local": replace(SETTINGS, method="dp-sgd"), "release": SETTINGS}
+# With a seed, and so a mark in the ledger, and without.
+METHODS = {"local": (replace(SETTINGS, method="dp-sgd"), 1), "release": (SETTINGS, None)}
 
 
-def filed(folder: Path) -> Crowd:
-    """The crowd with its log in a file."""
-    folder.mkdir()
-    one = crowd(identity="a filed log")
-    save_demonstrations(one.log, folder / "log.arrow")
-    return one._replace(log=open_demonstrations(folder / "log.arrow"))
+def prepare(place: Path) -> None:
+    place.mkdir()
+    save_demonstrations(crowd(identity="a filed log").log, place / "log.arrow")
 
 
 def result(place: Path) -> Any:
     """All that must be the same: the policy, the certificate, what was charged, what is there."""
     made = read_certificate(place / "run" / "certificate.json")
-    policy = Policy.load(place / "run" / "policy.safetensors")
-    record = read_ledger(place / "run" / "ledger.jsonl")
     return (
-        [
-            (layer.weight.tobytes(), layer.bias.tobytes())
-            for network in policy.networks.values()
-            for layer in network
-        ],
+        networks(place / "run"),
         (made.epsilon, made.marks, made.statement),
-        record.events,
-        sorted(str(path.relative_to(place)) for path in place.rglob("*")),
-        ["after" in path.read_text() for path in sorted(place.glob("log.arrow.*"))],
+        read_ledger(place / "run" / "ledger.jsonl").events,
+        everything_in(place),
+        remembered_lines(place),
     )
 
 
-def go_on(one: Crowd, place: Path, settings: Any) -> None:
-    try:
-        fitted(one, place / "run", settings=settings)
-    except QuorumError as error:
-        if "holds a finished run" not in str(error):
-            raise
+def paid(place: Path) -> bool:
+    ledger = place / "run" / "ledger.jsonl"
+    return ledger.exists() and bool(read_ledger(ledger).charges)
 
 
-def operations(place: Path, settings: Any) -> list[str]:
-    one = filed(place)
-    fitted(one, place / "run", settings=settings)  # so that everything is compiled
-    again = place.with_name(f"{place.name} counted")
-    one = filed(again)
-    with dying(None) as disk:
-        fitted(one, again / "run", settings=settings)
-    return disk.done
+def fit_by(method: str) -> Program:
+    people, (settings, seed) = crowd(), METHODS[method]
 
+    def start(place: Path) -> None:
+        one = people._replace(log=open_demonstrations(place / "log.arrow"))
+        fitted(one, place / "run", settings=settings, seed=seed)
 
-def ends_the_same(place: Path, settings: Any, dies_at: int, wanted: Any) -> bool:
-    """Whether a fit that died there and was started again has the wanted result."""
-    one = filed(place)
-    with dying(dies_at):
-        fitted(one, place / "run", settings=settings)
-    try:
-        go_on(one, place, settings)
-    except QuorumError:
-        return False
-    return bool(result(place) == wanted)
-
-
-def differences(tmp_path: Path, settings: Any) -> list[int]:
-    """At which operations a death changes anything."""
-    count = len(operations(tmp_path / "whole", settings))
-    wanted = result(tmp_path / "whole")
-    assert count > 50
-    assert result(tmp_path / "whole counted") == wanted
-    return [
-        number
-        for number in range(count)
-        if not ends_the_same(tmp_path / str(number), settings, number, wanted)
-    ]
+    return Program(prepare, start, result, paid, "holds a finished run")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_at_any_operation_a_fit_ends_the_same(method: str, tmp_path: Path) -> None:
-    assert differences(tmp_path, METHODS[method]) == []
-
-
-def around_the_charge(tmp_path: Path, settings: Any) -> list[bool]:
-    """Whether a fit ends the same that died at each of the operations around its first charge."""
-    charge = operations(tmp_path / "whole", settings).index("write")
-    wanted = result(tmp_path / "whole")
-    return [
-        ends_the_same(tmp_path / str(number), settings, number, wanted)
-        for number in range(charge - 4, charge + 6)
-    ]
+    points = CrashPoints(fit_by(method), tmp_path)
+    assert len(points.operations) > 50
+    assert (points.wanted[0] == points.wanted[1]) is (method == "local")  # else fresh bits are seen
+    assert points.differences() == []
 
 
 def marks_later(original: Callable[..., None]) -> Callable[..., None]:
@@ -111,25 +69,28 @@ def marks_later(original: Callable[..., None]) -> Callable[..., None]:
     return charge
 
 
-def test_the_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Marks after the charge, and intents that nobody takes for void."""
-    local = METHODS["local"]
-    (tmp_path / "sound").mkdir()
-    assert all(around_the_charge(tmp_path / "sound", local))
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "charge", marks_later(Ledger.charge))
-        (tmp_path / "marks").mkdir()
-        assert not all(around_the_charge(tmp_path / "marks", local))
-    monkeypatch.setattr(used_markers, "_is_void", lambda *_: False)
-    (tmp_path / "intents").mkdir()
-    assert not all(around_the_charge(tmp_path / "intents", METHODS["release"]))
+BUGS: Final = {
+    "marks after the charge": (Ledger, "charge", marks_later(Ledger.charge)),
+    "a log that nobody tells of a charge whose payer died": (run, "recall", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_planted_bugs_are_seen(
+    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = CrashPoints(fit_by("local"), tmp_path)
+    assert points.differences(points.around_the_charge()) == []
+    monkeypatch.setattr(*BUGS[bug])
+    assert points.differences(points.around_the_charge()) != []
 
 
 def test_a_charge_cut_in_half_counts_as_all_that_was_left(tmp_path: Path) -> None:
-    place = tmp_path / "torn"
-    one, settings = filed(place), METHODS["local"]
-    with dying(operations(tmp_path / "whole", settings).index("write"), torn=True):
-        fitted(one, place / "run", settings=settings)
+    one, place = fit_by("local"), tmp_path / "torn"
+    points = CrashPoints(one, tmp_path)
+    one.prepare(place)
+    with dying(points.operations.index("write"), torn=True):
+        one.start(place)
     assert read_ledger(place / "run" / "ledger.jsonl").torn
     with pytest.raises(QuorumError, match="all of its budget counts as spent"):
-        fitted(one, place / "run", settings=settings)
+        one.start(place)

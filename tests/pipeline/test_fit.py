@@ -22,11 +22,12 @@ from fits import (
     named,
     same_weights,
 )
+from tree_logs import table_experts
 
 from quorum_rl.budget import Budget, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations, split_release_pool
-from quorum_rl.pipeline import Fitted, plan_fit, run, training_stage
+from quorum_rl.pipeline import FitSettings, Fitted, fit, plan_fit, run, training_stage
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
@@ -176,9 +177,10 @@ def test_one_log_is_released_from_once_whatever_the_ledger(everyone: Crowd, tmp_
     one, book = named(everyone, "once"), tmp_path / "ledger"
     Ledger.create(book, epsilon=3 * EPSILON, delta=3 * DELTA)
     fitted(one, tmp_path / "first", budget=Budget(book))
-    for folder, budget in (("second", Budget(book)), ("third", None)):
-        with pytest.raises(QuorumError, match="stage 1 runs once"):
-            fitted(one, tmp_path / folder, budget=budget)
+    with pytest.raises(QuorumError, match="stage 1 runs once"):
+        fitted(one, tmp_path / "second", budget=Budget(book))
+    with pytest.raises(QuorumError, match="belong to the ledger"):
+        fitted(one, tmp_path / "third")
     assert len(read_ledger(book).charges) == 2
     assert not (tmp_path / "third").exists()
 
@@ -206,9 +208,9 @@ def test_a_seed_reproduces_a_run_to_the_bit_and_is_marked(
 def test_without_a_seed_no_run_is_another_and_none_is_marked(
     everyone: Crowd, tmp_path: Path
 ) -> None:
-    log = named(everyone, "without a seed")
     one, other = (
-        fitted(log, tmp_path / name, settings=DP_SGD, seed=None) for name in ("one", "other")
+        fitted(named(everyone, name), tmp_path / name, settings=DP_SGD, seed=None)
+        for name in ("one without a seed", "another")
     )
     assert not same_weights(one, other)
     assert one.certificate is not None
@@ -316,3 +318,60 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
     assert made.published.complete
     assert made.published.epsilon == pytest.approx(EPSILON, rel=1e-6)
     assert made.published.delta == pytest.approx(DELTA, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"epsilon": "3"}, "epsilon is '3': give a positive number"),
+        ({"delta": None}, "delta is None: give a number between 0 and 1"),
+        ({"settings": {"private_steps": 3}}, "give a FitSettings"),
+        ({"accepted": "one-expert-each"}, "accepted is 'one-expert-each': give a list of names"),
+        ({"budget": "some.ledger"}, r"budget is 'some.ledger': give Budget.open\(path\)"),
+        ({"experts": "experts.safetensors"}, "give CallableExperts"),
+        ({"learner": 3}, "learner is 3: give a learner, its class or its name"),
+        ({"learner_settings": "alpha"}, "give a dictionary"),
+        ({"seed": "1"}, "seed is '1': give a whole number"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_in_one_sentence(
+    wrong: dict[str, Any], says: str, everyone: Crowd, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match=says):
+        fitted(everyone, tmp_path / "run", **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_is_no_log_and_a_number_no_path(everyone: Crowd, tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="folder is 3: give a path"):
+        fitted(everyone, 3)  # type: ignore[arg-type]
+    with pytest.raises(QuorumError, match=r"give Demonstrations.open\(path\)"):
+        fit("log.arrow", epsilon=1, delta=1e-4, folder=tmp_path / "run")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("experts", [400, 399], ids=["other sizes", "another set"])
+def test_experts_who_did_not_act_are_refused_even_where_nothing_would_be_released(
+    experts: int, everyone: Crowd, tmp_path: Path
+) -> None:
+    sizes = (experts, 6, 3 if experts == 400 else 2)
+    others = table_experts(np.full(sizes, 1 / sizes[2]), 0.1)
+    log = replace(everyone.log, declared=replace(everyone.log.declared, experts_identity="theirs"))
+    with pytest.raises(QuorumError, match=r"not the experts who acted|give the experts that acted"):
+        fitted(
+            Crowd(others, log),
+            tmp_path / "run",
+            settings=FitSettings(private_steps=2),
+            learner="bc",
+            accepted=["one-expert-each"],
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_shown_of_a_fit_is_short_and_escaped(done: Fitted) -> None:
+    assert len(repr(done)) < 300
+    assert repr(done.certificate) in repr(done)
+    assert f"epsilon={done.certificate.epsilon:g}" in repr(done)  # type: ignore[union-attr]
+    page = replace(done, folder=Path("<script>"))._repr_html_()
+    assert done.certificate.statement in page  # type: ignore[union-attr]
+    assert "<script>" not in page

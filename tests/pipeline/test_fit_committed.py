@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import networks
 from fits import SETTINGS, Crowd, fitted, named
 
-from quorum_rl.budget import commitment, read_ledger
+from quorum_rl.budget import Ledger, commitment, read_ledger
 from quorum_rl.budget.record import START, line_of
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import context
@@ -102,16 +103,34 @@ def test_keys_that_were_charged_under_one_name_are_not_taken_under_another(
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
 
 
-def test_without_the_check_there_would_be_two_policies(
-    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def uncommitted(self: Ledger, event: Any, *, facts: Any, **options: Any) -> None:
+    rest = {name: fact for name, fact in facts.items() if name not in ("keys", "configuration")}
+    CHARGE(self, event, facts=rest, **options)
+
+
+CHARGE = Ledger.charge
+BUGS: dict[str, tuple[Any, str, Any]] = {
+    "nobody compares": (context, "check_committed", lambda *_, **__: None),
+    "no charge holds a hash": (Ledger, "charge", uncommitted),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_without_the_commitment_a_copy_makes_a_second_policy_of_one_charge(
+    bug: str, everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug that the tests above would not forgive."""
-    one, folder = named(everyone, "planted"), tmp_path / "run"
-    stopped(one, folder, monkeypatch)
-    without_keys(folder)
-    monkeypatch.setattr(context, "check_committed", lambda *_, **__: None)
-    fitted(one, folder, **PRIVATE)
-    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    """The planted bug, with which the test above fails."""
+    monkeypatch.setattr(*BUGS[bug])
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_copy_of_a_stopped_run_makes_no_second_policy_of_one_charge(
+            without_keys, named(everyone, bug), tmp_path, monkeypatch
+        )
+    one = named(everyone, without_keys.__name__)
+    fitted(one, tmp_path / "run", **PRIVATE)
+    ledgers = [read_ledger(tmp_path / name / "ledger.jsonl") for name in ("run", "copy")]
+    assert ledgers[0] == ledgers[1]
+    assert len(ledgers[0].charges) == 1
+    assert networks(tmp_path / "run") != networks(tmp_path / "copy")
 
 
 def test_a_seeded_run_draws_its_keys_again_and_goes_on(
@@ -125,9 +144,9 @@ def test_a_seeded_run_draws_its_keys_again_and_goes_on(
 
 
 def test_a_run_that_an_earlier_version_charged_goes_on(
-    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    """Its charge holds no hash, and its keys no salt."""
+    """Its charge holds no hash, its keys no salt, and nobody has witnessed it."""
     one, folder = named(everyone, "earlier"), tmp_path / "run"
     stopped(one, folder, monkeypatch)
     without_salt(folder)
@@ -139,6 +158,7 @@ def test_a_run_that_an_earlier_version_charged_goes_on(
         content += line_of(entry, head)
         head = json.loads(content.splitlines()[-1])["hash"]
     (folder / "ledger.jsonl").write_bytes(content)
+    shutil.rmtree(state)
     fitted(one, folder, **PRIVATE)
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
 

@@ -1,6 +1,7 @@
 """Fits that are interrupted: they go on without paying again, in the same bits."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -230,7 +231,7 @@ def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_onc
 
 
 def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_certificate(
-    everyone: Crowd, tmp_path: Path
+    everyone: Crowd, tmp_path: Path, state: Path
 ) -> None:
     """Twice SIGKILL, in processes of their own: once about when training starts, once within it."""
     rng = np.random.default_rng(0)
@@ -246,6 +247,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_cert
     first = next(line for line in told if line.startswith("taken"))
     assert int(first.split()[1]) >= steps  # it went on, and did not start again
 
+    shutil.rmtree(state)  # or the log would belong to the first run's ledger
     whole = fitted(named(everyone, "a log"), tmp_path / "whole", settings=LONG)
     saved = Policy.load(folder / "policy.safetensors").networks["action_values"]
     for found, wanted in zip(saved, whole.policy.networks["action_values"], strict=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Bcq, Cql
@@ -56,6 +57,18 @@ def test_a_learner_that_is_made_is_taken_as_it_is_and_cannot_have_settings_besid
     assert asked == learner_for(LANDER, "cql", alpha=2.0)
     with pytest.raises(QuorumError, match=r"^learner_settings are for a learner by name"):
         asked_learner(LANDER, settings, COST, made, {"alpha": 1.0})
+
+
+def test_declared_ranges_are_units_and_numbers_that_are_asked_for_outrank_them() -> None:
+    named = Dictionary((Column("sugar", low=40, high=400), Column("hours")))
+    declared = Declared(2, 2, 10, dictionary=named)
+    own: Any = {"observation_centre": (220.0, 0.0), "observation_scale": (90.0, 1.0)}
+    assert learner_for(declared, "bc") == Bc(**own)
+    asked: Any = {"observation_centre": (1.0, 2.0), "observation_scale": (3.0, 4.0)}
+    assert learner_for(declared, "bc", **asked) == Bc(**asked)
+    assert learner_for(declared, "bc", observation_centre=(), observation_scale=()) == Bc()
+    labelled = Declared(2, 2, 10, dictionary=Dictionary((), ("a", "b")))
+    assert learner_for(labelled, "bc") == Bc()
 
 
 def test_the_plan_says_in_which_units_numbers_are_seen() -> None:

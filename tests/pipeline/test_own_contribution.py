@@ -88,9 +88,10 @@ def fitted(
 
 
 def test_it_takes_the_place_of_what_the_method_has(log: Demonstrations, tmp_path: Path) -> None:
-    usual = fitted(log, tmp_path / "usual", transitions_per_expert=4)
-    own = fitted(log, tmp_path / "own", contribution=Own())
-    other = fitted(log, tmp_path / "other", contribution=Own(times=-1))
+    budget = Budget.create(tmp_path / "ledger", epsilon=50, delta=1e-2)
+    usual = fitted(log, tmp_path / "usual", budget, transitions_per_expert=4)
+    own = fitted(log, tmp_path / "own", budget, contribution=Own())
+    other = fitted(log, tmp_path / "other", budget, contribution=Own(times=-1))
     leaves, same, not_same = (jax.tree.leaves(made.params) for made in (usual, own, other))
     assert all(np.array_equal(*pair) for pair in zip(leaves, same, strict=True))
     assert not all(np.array_equal(*pair) for pair in zip(leaves, not_same, strict=True))

@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.learners import Cql
 from quorum_rl.pipeline.export import policy_of
 
@@ -23,6 +24,10 @@ def test_the_programs_of_the_page_run(
     policy = policy_of(learner, learner.init(jax.random.key(0), 4, 2), world="CartPole")
     policy.save(tmp_path / "policy.safetensors")
     policy.to_onnx(tmp_path / "policy.onnx")
+    seen = Column("glucose", fill=120), Column("weight", fill=80)
+    named = Dictionary(seen, ("wait", "treat"))
+    dosing = policy_of(learner, learner.init(jax.random.key(0), 2, 2), dictionary=named)
+    dosing.save(tmp_path / "dosing-policy.safetensors")
     monkeypatch.chdir(tmp_path)
     made: dict[str, object] = {}
     exec(program, made)

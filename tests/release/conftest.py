@@ -9,15 +9,8 @@ from numbered_logs import HORIZON, TRAJECTORIES, Scene, scene
 from quorum_rl.budget import Ledger
 from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.privacy.planner import ReleasePlan
-from quorum_rl.release import used_markers
 
 SHARP = 1000.0  # noise of a thousandth: next to none
-
-
-@pytest.fixture(autouse=True)
-def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests share logs that have no file; each releases from them as if it were the first."""
-    monkeypatch.setattr(used_markers, "_used_without_file", set())
 
 
 @pytest.fixture(scope="session", name="many")

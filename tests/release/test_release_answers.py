@@ -1,5 +1,6 @@
 """Nothing that an expert answers stops a release that is paid for: what is no answer counts 0."""
 
+from asyncio import CancelledError
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ FAULTS: dict[str, Any] = {
     "no numbers": lambda count: [["left", "right"]] * count,
     "exception": raising(ZeroDivisionError("a policy of somebody else")),
     "exit": raising(SystemExit(3)),
+    "cancelled": raising(CancelledError()),
 }
 
 
@@ -90,7 +92,7 @@ def test_an_answer_that_is_none_counts_0_from_there_on(
     assert found == [state for state in sound_alone if state < OWN]
 
 
-@pytest.mark.parametrize("fault", ["NaN", "exception"])
+@pytest.mark.parametrize("fault", ["NaN", "exception", "exit"])
 def test_one_expert_cannot_keep_a_release_from_a_run(fault: str, tmp_path: Path) -> None:
     """The attack: raise after the charge, and the next run trains without what it paid for."""
     one = named(crowd(), f"an expert who answers {fault}")

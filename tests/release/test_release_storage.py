@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from numbered_logs import Scene, scene, seeded
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, UndigestedWarning
 from quorum_rl.privacy.planner import ReleasePlan
-from quorum_rl.release import read_released, save_released
+from quorum_rl.release import read_released, save_released, storage
 from quorum_rl.release.storage import METADATA_KEY
 from quorum_rl.types import Released, Transition
 
@@ -152,15 +152,62 @@ def test_a_flipped_bit_is_refused_or_changes_no_transition(
     assert not any("\n" in said for said in refused)
 
 
+def edited(path: Path, **changed: object) -> None:
+    """The file with facts of its metadata changed, or taken out where they are None."""
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[METADATA_KEY]) | changed
+    about = {name: fact for name, fact in about.items() if fact is not None}
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(about)}), path)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"facts": {"iterations": 4}}, {"horizon": 51}, {"action_count": 4}, {"sha256": ""}]
+)
+def test_a_fact_that_was_changed_is_found_out(
+    changed: dict[str, object], released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path, {"iterations": 3})
+    edited(path, **changed)
+    assert "changed after it was written, by the digest" in message(path)
+    monkeypatch.setattr(storage, "_check_digest", lambda *_: None)  # the planted bug
+    read_released(path)
+
+
+def test_a_number_that_was_changed_is_found_out_whoever_wrote_the_pages(
+    released: Released, tmp_path: Path
+) -> None:
+    """Their checksums are written anew by any program."""
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    table = pq.read_table(path)
+    actions = pa.array([1 - table["action"][0].as_py(), *table["action"].to_pylist()[1:]])
+    table = table.set_column(3, table.schema.field("action"), actions.cast(pa.int32()))
+    pq.write_table(table, path)
+    assert "changed after it was written, by the digest" in message(path)
+
+
+def test_a_file_of_an_earlier_version_is_read_with_a_warning(
+    released: Released, tmp_path: Path
+) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    edited(path, sha256=None)
+    assert "'sha256'" in message(path)
+    edited(path, version=1)
+    with pytest.warns(UndigestedWarning, match="carries no digest"):
+        assert_same(read_released(path), released)
+
+
 def _later(table: Any) -> Any:
-    about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 2}
+    about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 3}
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
 
 
 OTHERS: dict[str, Callable[[Any], Any]] = {
     "give a file that 'quorum release' wrote": lambda _: pa.table({"step": [0, 1]}),
     "its columns": lambda table: table.drop_columns(["reward"]),
-    "version 2": _later,
+    "version 3": _later,
     "cannot be read": lambda table: table.slice(1),
 }
 

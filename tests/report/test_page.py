@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,12 +11,16 @@ from reported_runs import COMPARISON, RELEASE, change_json, write_run
 
 from quorum_rl.budget import Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.report import write_report
 from quorum_rl.report.facts import Spending
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import percent_text, render
 
 ATTACK = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>'\""
+
+
+NAMED = asdict(Dictionary((Column("sugar", ATTACK, fill=1),), (ATTACK, "treat")))
 
 
 class Parts(HTMLParser):
@@ -118,6 +122,16 @@ def test_two_stages_that_cost_less_added_up_are_explained_otherwise(written_run:
     assert more in page
 
 
+def test_the_page_says_what_is_seen_and_what_is_done(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "named")
+    config = json.loads((folder / "config.json").read_text())
+    named = asdict(Dictionary((Column("sugar", "mg/dL", 120, 40, 400),), ("hold", "treat")))
+    change_json(folder / "config.json", declared=config["declared"] | {"dictionary": named})
+    page = render(gather(folder))
+    assert "sugar (mg/dL), cut to 40 to 400, 120 where it is missing" in page
+    assert "<td>hold, treat</td>" in page
+
+
 def test_what_files_say_is_never_markup(page: str, tmp_path: Path) -> None:
     folder = write_run(tmp_path / ATTACK.replace("/", "∕"))
     plain = Parts(page)
@@ -129,7 +143,7 @@ def test_what_files_say_is_never_markup(page: str, tmp_path: Path) -> None:
     change_json(
         folder / "config.json",
         learner=ATTACK,
-        declared=config["declared"] | {"world": ATTACK, "smoothing": ATTACK},
+        declared=config["declared"] | {"world": ATTACK, "smoothing": ATTACK, "dictionary": NAMED},
         settings=config["settings"] | {ATTACK: ATTACK},
         versions={ATTACK: ATTACK},
     )
@@ -151,8 +165,24 @@ def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> N
     assert not any(attributes.get("class") == "chart" for _, attributes in found.tags)
     text = " ".join(" ".join(found.shown).split())
     assert "nothing is guaranteed" in text
-    assert "synthetic experts only: quorum demo" in text
+    assert "quorum evaluate cartpole" in text
     assert "is bounded by ε and δ" not in text
+
+
+def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_folder: Path) -> None:
+    for name in ("comparison.json", "evaluation.json", "metrics.jsonl", "released.parquet"):
+        (run_folder / name).unlink()
+    config = json.loads((run_folder / "config.json").read_text())
+    events = [event for event in config["events"] if event["event"] != "release"]
+    declared = config["declared"] | {"world": None}
+    change_json(run_folder / "config.json", events=events, declared=declared)
+    found = Parts(render(gather(run_folder)))
+    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    assert sections == ["guarantee", "learned", "budget", "assumptions", "limits", "repeat"]
+    links = [attributes["href"] for tag, attributes in found.tags
+             if tag == "a" and (attributes.get("href") or "").startswith("#")]  # fmt: skip
+    assert set(links) == {f"#{section}" for section in sections} | {"#assumptions", "#limits"}
+    assert "--world path/to/file.py:NAME" in " ".join(found.shown)
 
 
 def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:

@@ -1,6 +1,8 @@
 """The command as a test runs it: in this process, with what it prints and how it refuses."""
 
 import json
+import os
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,13 @@ class Quorum:
         said = self.refused(*words)
         assert everything_in(folder) == before
         return said
+
+
+def forget(log: Path) -> None:
+    """Have nobody remember to which ledger a log belongs, as on another machine."""
+    shutil.rmtree(os.environ["QUORUM_STATE"], ignore_errors=True)
+    for beside in log.parent.glob(f"{log.name}.*"):
+        beside.unlink()
 
 
 def everything_in(folder: Path) -> dict[Path, bytes]:

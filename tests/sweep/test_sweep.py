@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from fits import DELTA, SETTINGS
@@ -97,10 +98,25 @@ def test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges(
     with pytest.raises(QuorumError, match="other keys or another configuration"):
         swept(one, place)
     assert not kept.exists()
+    earlier = json.loads(content)
+    del earlier["release"]
+    for damaged in (b"", b"[]", content[:-5], json.dumps(earlier).encode()):
+        kept.write_bytes(damaged)
+        with pytest.raises(QuorumError, match=r"is damaged, or of an earlier version \("):
+            swept(one, place)
     assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
     kept.write_bytes(content)
     swept(one, place)
     assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
+
+
+def test_without_the_check_a_sweep_whose_keys_are_gone_makes_another_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the test above fails."""
+    monkeypatch.setattr("quorum_rl.sweep.run.check_committed", lambda *_, **__: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges("public", tmp_path)
 
 
 def test_another_sweep_cannot_go_on_in_the_folder_of_an_interrupted_one(tmp_path: Path) -> None:
@@ -159,6 +175,18 @@ def test_private_selection_is_one_charge_and_only_the_winner_comes_out(tmp_path:
     check_bundle(tmp_path / "bundle")
 
 
+def test_a_sweep_under_another_ledger_than_that_of_its_log_is_refused(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for ledger in (own, other):
+        Budget.create(ledger, epsilon=30.0, delta=DELTA)
+    choice: dict[str, Any] = {"select": "private", "search": ONE_SHAPE, "mean_trials": 1}
+    swept(asked("two ledgers", ledger=own, **choice), tmp_path / "sweep")
+    with pytest.raises(QuorumError, match=r"belongs? to the ledger .*own"):
+        swept(asked("two ledgers", ledger=other, **choice), tmp_path / "again")
+    assert read_ledger(other).charges == ()
+    assert not (tmp_path / "again").exists()
+
+
 def test_the_budget_refuses_a_sweep_before_anything_is_charged(tmp_path: Path) -> None:
     ledger = tmp_path / "experts.jsonl"
     Budget.create(ledger, epsilon=8.0, delta=DELTA)
@@ -171,6 +199,26 @@ def test_the_budget_refuses_a_sweep_before_anything_is_charged(tmp_path: Path) -
         )
     assert read_ledger(ledger).charges == ()
     assert seen == []
+
+
+def test_a_sweep_of_fewer_usable_experts_than_declared_is_refused_at_no_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve have what the release reserves, and the others a trajectory each."""
+    ledger = tmp_path / "experts.jsonl"
+    Budget.create(ledger, epsilon=100.0, delta=DELTA)
+    common = Common(5.0, DELTA, SETTINGS, hidden_sizes=(4,))
+    choices: dict[str, Any] = {"search": ONE_SHAPE, "common": common, "ledger": ledger}
+    one = asked("few", select="public", **choices)
+    first = np.diff(one.log.episodes.expert, prepend=-1) > 0
+    few = replace(one, log=one.log.select((one.log.episodes.expert < 12) | first))
+    with pytest.raises(QuorumError, match=r"fewer than 399 experts have .*; nothing was charged"):
+        swept(few, tmp_path / "sweep")
+    assert read_ledger(ledger).charges == ()
+    assert not (tmp_path / "sweep").exists()
+    monkeypatch.setattr(type(few.log), "check_usable", lambda *_: None)  # the planted bug
+    swept(few, tmp_path / "sweep")
+    assert len(read_ledger(ledger).charges) == 4
 
 
 def test_the_number_of_trials_is_geometric() -> None:

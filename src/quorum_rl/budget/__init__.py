@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         KeyedEntropy as KeyedEntropy,
         OsEntropy as OsEntropy,
         SeededEntropy as SeededEntropy,
+        are_words as are_words,
         jax_key_data as jax_key_data,
         secret_words as secret_words,
     )
@@ -61,5 +62,12 @@ if TYPE_CHECKING:
         signature_path as signature_path,
     )
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
+    from quorum_rl.budget.witness import (
+        Witness as Witness,
+        held as held,
+        in_state as in_state,
+        read_witness as read_witness,
+        write_witness as write_witness,
+    )
 else:
     __all__, __getattr__ = load_when_used(__name__)

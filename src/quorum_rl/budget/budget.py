@@ -7,6 +7,7 @@ from pathlib import Path
 from quorum_rl.budget.certificates import Certificate, certificate
 from quorum_rl.budget.ledger import Ledger, spent_epsilon
 from quorum_rl.budget.record import Kind, LedgerRecord, read_ledger
+from quorum_rl.budget.witness import check_witnessed
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,19 @@ class Budget:
         """The budget in a ledger that was made before.
 
         Raises:
-            QuorumError: if there is none, or its file was damaged or changed.
+            QuorumError: if there is none, its file was damaged or changed, or it is for production
+                and not the copy that was charged last.
         """
-        read_ledger(ledger)
-        return cls(Path(ledger))
+        opened = cls(Path(ledger))
+        _ = opened.record
+        return opened
 
     @property
     def record(self) -> LedgerRecord:
         """What the ledger says now."""
-        return read_ledger(self.ledger)
+        record = read_ledger(self.ledger)
+        check_witnessed(record, self.ledger)
+        return record
 
     @property
     def epsilon(self) -> float | None:

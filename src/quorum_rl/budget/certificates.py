@@ -123,6 +123,9 @@ class Certificate:
     torn: bool
     ledger_head: str
 
+    def __repr__(self) -> str:
+        return f"Certificate(epsilon={self.epsilon:g}, delta={self.delta:g}, {self.identity})"
+
     def to_json(self) -> str:
         """The certificate as a JSON object; an infinite epsilon is null."""
         facts = asdict(self)

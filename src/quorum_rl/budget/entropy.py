@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -129,10 +129,18 @@ def _hashed(source: Sequence[int | str], path: Sequence[int | str]) -> BitStream
     return BitStream(block)
 
 
+SECRET_WORDS: Final = 8
+
+
 def secret_words(entropy: Entropy, *path: int | str) -> list[int]:
     """256 bits as words, for `KeyedEntropy` or the salt of a hash."""
     stream = entropy.stream(*path)
-    return [stream.bits(32) for _ in range(8)]
+    return [stream.bits(32) for _ in range(SECRET_WORDS)]
+
+
+def are_words(kept: Any, count: int = SECRET_WORDS) -> bool:
+    """Whether these are so many words of a key, as a file keeps them."""
+    return len(kept) == count and all(type(word) is int and 0 <= word < 2**32 for word in kept)
 
 
 def jax_key_data(entropy: Entropy, *path: int | str) -> npt.NDArray[np.uint32]:

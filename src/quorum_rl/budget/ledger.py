@@ -26,6 +26,7 @@ from quorum_rl.budget.record import (
     no_ledger,
     record_of,
 )
+from quorum_rl.budget.witness import LEDGERS, check_witnessed, held, tell_witnesses
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
 from quorum_rl.files import create_file, remove_unfinished
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
@@ -33,6 +34,10 @@ from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total
 CANNOT_GO_ON: Final = (
     "ends in a line that was cut off, so all of its budget counts as spent: nothing more can be "
     "learned from these experts under it."
+)
+NO_WITNESS: Final = (
+    "some of this was charged where a state folder could not be written: nothing there witnessed "
+    "that the ledger is the newest copy, and the only one of these experts"
 )
 
 
@@ -84,7 +89,8 @@ class Ledger:
         """A ledger to write to, with everybody else kept out until the block ends.
 
         Raises:
-            QuorumError: if there is none, somebody else has it open, or its file was changed.
+            QuorumError: if there is none, somebody else has it open, its file was changed, or it is
+                a production ledger and not the copy that was charged last.
         """
         path = Path(path)
         remove_unfinished(path)
@@ -103,10 +109,16 @@ class Ledger:
                 ) from error
             os.fsync(descriptor)  # who wrote last may have died before: what is read here stays
             ledger = cls(path, descriptor)
-            _ = ledger.record  # a damaged ledger is refused here, before anything else happens
+            # A ledger that is damaged or out of date is refused before anything else happens.
+            if ledger.record.kind == "production":
+                ledger._catch_up()
             yield ledger
         finally:
             os.close(descriptor)  # and with it the lock
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @property
     def record(self) -> LedgerRecord:
@@ -191,7 +203,26 @@ class Ledger:
         return record
 
     def _append(self, record: LedgerRecord, entries: Sequence[Mapping[str, Json]]) -> None:
-        """Write entries behind the record in one piece."""
+        """Write entries behind the record in one piece, and tell the witnesses of the ledger."""
+        if record.kind == "research":
+            self._write(record, entries)
+            return
+        with held(LEDGERS):
+            check_witnessed(record, self._path)
+            told = tell_witnesses(record, self._path)
+            self._write(record, entries if told else [*_marks(record, [NO_WITNESS]), *entries])
+            tell_witnesses(self.record, self._path)
+
+    def _catch_up(self) -> None:
+        """Tell the witnesses what they were not told because its writer died: a run that goes on
+        charges nothing, and touches data."""
+        with held(LEDGERS):
+            record = self.record
+            check_witnessed(record, self._path)
+            if record.charges and not record.torn:
+                tell_witnesses(record, self._path)
+
+    def _write(self, record: LedgerRecord, entries: Sequence[Mapping[str, Json]]) -> None:
         lines, head = b"", record.head
         for entry in entries:
             # `after` tells an edited line from one whose predecessor was removed.

@@ -4,15 +4,14 @@ A file has a table for each command, such as `[fit]` or `[experts.train]`, with 
 flags (dashes or underscores) and of its positional words. Flags on the command line outrank it.
 """
 
-import json
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.cli.parser import NONE, RUNS_CODE, as_kind, flags_of, in_words
 from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.files import read_toml, toml_text
 
 FLAG: Final = "--config"
 
@@ -48,12 +47,7 @@ def read_table(
         QuorumError: if the file cannot be read, has no such table, or names a command that there
             is not.
     """
-    try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise QuorumError(f"{FLAG} {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of too long a number
-        raise QuorumError(f"{FLAG} {str(path)!r} is no valid TOML: {error}.") from error
+    found: Any = read_toml(path, FLAG)
     for word, names in zip(command, known, strict=True):
         for name, within in found.items():
             if name not in names:
@@ -150,5 +144,4 @@ def _written(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_written, value))}]"
         case _:
-            # JSON's texts are TOML's, but for one character.
-            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+            return toml_text(str(value))

@@ -1,6 +1,6 @@
 """`quorum demos`: collect demonstrations, look at them, bring your own."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,7 +15,9 @@ from quorum_rl.cli.output import (
     start_jax,
 )
 from quorum_rl.cli.parser import Positional
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import replacing
 
 if TYPE_CHECKING:
     from quorum_rl.experts import Population, UnloggedExperts
@@ -102,7 +104,12 @@ class Show:
     """Print machine-readable facts."""
 
     def run(self) -> None:
-        facts = asdict(logs.open_demonstrations(self.file).declared)
+        declared = logs.open_demonstrations(self.file).declared
+        facts = asdict(declared)
+        if declared.dictionary is not None and not self.json:
+            del facts["dictionary"]
+            facts["columns"] = "; ".join(column.said for column in declared.dictionary.columns)
+            facts["action_labels"] = ", ".join(declared.dictionary.action_labels)
         agrees = "what the file holds agrees with it"
         carried = logs.carries_digest(self.file)
         digest = agrees if carried else "none, so nobody can tell of changes"
@@ -110,62 +117,156 @@ class Show:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import(NewFile):
+class Import:
     """Bring your own logs: a Parquet or CSV table with one row per transition, or a Minari dataset.
 
     Columns: expert, episode, step, observation_0 … (or observation, a list), action, reward,
-    terminated, truncated; next_observation_… where you have them. A Minari dataset has the expert
-    of an episode in its metadata.
+    terminated, truncated; next_observation_… where you have them. Where they are called otherwise,
+    let --sketch write a columns.toml, correct it, and give it with --columns. A Minari dataset has
+    the expert of an episode in its metadata.
 
-    Example: quorum demos import logs.parquet --actions 4 --observations 6 --horizon 200
-    --out logs.arrow
+    Example: quorum demos import visits.parquet --columns columns.toml --horizon 24
+    --out visits.arrow
     """
 
     source: Annotated[str, Positional("SOURCE")]
     """The .parquet or .csv file, or minari:NAME for a Minari dataset on this machine."""
-    out: Path
+    out: Path | None = None
     """The file to write, Arrow."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    sketch: Path | None = None
+    """Instead of importing, write a columns.toml to correct here, from the file's schema: no row is
+    read."""
+    columns: tuple[str, ...] = ()
+    """A columns.toml, and what single columns are called where neither it nor the above says so,
+    such as --columns columns.toml expert desk observation price,volume."""
     actions: int | None = None
-    """How many actions there are: a public fact, so you declare it. Only a file that Quorum
-    exported says this and the next two itself."""
+    """How many actions there are: a public fact, so you declare it, by number or by labels. Only a
+    file that Quorum exported says this and the next two itself."""
+    action_labels: str | None = None
+    """All actions that there are, such as wait,treat: the first is action 0. They are published
+    with the policy, so they are never taken from rows: only from an ordered category type."""
     observations: int | None = None
-    """How many numbers an observation has."""
+    """How many numbers an observation has, where its columns do not say so."""
     horizon: int | None = None
     """The time limit under which the experts acted: declared, never measured."""
+    step_orders: bool = False
+    """The step column sorts an episode's rows and does not count them from 0; so do times."""
+    fill: dict[str, float] = field(default_factory=dict)
+    """What stands for a missing value of a column of the observation, such as --fill glucose=120:
+    choose it from what is public."""
+    clip: dict[str, str] = field(default_factory=dict)
+    """The range to which a column of the observation is cut, such as --clip glucose=40:400: choose
+    it from what is public."""
+    unit: dict[str, str] = field(default_factory=dict)
+    """In what a column of the observation is measured, such as --unit glucose=mg/dL."""
     p_min: float | None = None
     """The floor under every probability of the policies that acted, if you promise one."""
     minimum_experts: int | None = None
     """How many experts there are at least: a public fact that the guarantee will count on."""
     minimum_trajectories: int | None = None
     """How many trajectories every expert has at least: a release then reserves fewer than that."""
-    columns: dict[str, str] = field(default_factory=dict)
-    """What columns of the table are called where it is not as above, such as --columns expert desk
-    observation price,volume."""
     early_truncation_is_public: bool = False
     """I promise that episodes truncated before the horizon followed a public rule."""
 
+    common: ClassVar = ("out", "sketch", "columns", "actions", "action-labels", "observations",
+                        "horizon", "fill", "clip", "minimum-experts", "overwrite")  # fmt: skip
+
     def run(self) -> None:
-        self.check_new()
-        declared = None
-        if (self.actions, self.observations, self.horizon, self.p_min) != (None,) * 4:
-            if self.actions is None or self.observations is None or self.horizon is None:
-                raise QuorumError("--actions, --observations and --horizon go together: give all.")
-            names = "horizon p_min minimum_experts minimum_trajectories early_truncation_is_public"
-            declared = logs.Declared(
-                action_count=self.actions, observation_size=self.observations, **given(self, names)
+        if (self.sketch is None) == (self.out is None):
+            raise QuorumError(
+                "give --out, the file to write, or --sketch, a columns.toml to begin."
             )
+        if self.sketch is not None and self.sketch.suffix != ".toml":
+            raise QuorumError(f"--sketch is {str(self.sketch)!r}: give a name that ends in .toml.")
+        target = Path(str(self.sketch or self.out))
+        check_new_file(target, overwrite=self.overwrite)
+        if self.sketch is not None:
+            self._sketch(target)
+            return
+        columns, named = self._columns()
+        declared = self._declared(columns, named)
         if self.source.startswith(MINARI):
             demonstrations = logs.read_minari(self.source.removeprefix(MINARI), declared)
         else:
-            named = {
-                name: column.split(",") if "," in column else column
-                for name, column in self.columns.items()
-            }
-            columns = logs.columns_named(named)
             demonstrations = logs.read_table(Path(self.source), declared, columns)
         settled = demonstrations.of_at_least(self.minimum_experts, self.minimum_trajectories)
-        logs.save_demonstrations(settled, self.out)
-        console().print(f"imported: {self.out}")
+        logs.save_demonstrations(settled, target)
+        console().print(f"imported: {target}")
+        if self.horizon is not None and settled.declared.horizon != self.horizon:
+            console().print(
+                f"the horizon is {settled.declared.horizon} and not {self.horizon}: nothing says "
+                "what came after the last step, so all episodes that lasted so long were cut "
+                "before it; columns of next observations would keep it"
+            )
+
+    def _sketch(self, target: Path) -> None:
+        if self.source.startswith(MINARI):
+            raise QuorumError(
+                "a Minari dataset says itself what its columns are: leave --sketch out."
+            )
+        text = logs.sketch_columns(logs.schema_of(self.source), Path(self.source).name)
+        with replacing(target) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        console().print(f"sketched: {target}; correct it, then import with --columns {target}")
+
+    def _columns(self) -> tuple["logs.TableColumns", Dictionary]:
+        """What --columns and --step-orders say."""
+        words, columns, named = list(self.columns), logs.TableColumns(), Dictionary()
+        if words and words[0].endswith(".toml"):
+            columns, named = logs.read_columns(Path(words.pop(0)))
+        if len(words) % 2:
+            raise QuorumError(
+                f"--columns has {' '.join(self.columns)!r}: give a .toml file, then pairs, each a "
+                "role and the name of a column."
+            )
+        if self.source.startswith(MINARI) and (words or self.step_orders):
+            raise QuorumError(
+                "a Minari dataset has no columns to be named and no steps to be sorted: leave "
+                "--step-orders out, and all of --columns but a columns.toml."
+            )
+        roles = {
+            role: name.split(",") if "," in name else name
+            for role, name in zip(words[::2], words[1::2], strict=True)
+        }
+        columns = logs.columns_named(roles, columns)
+        if "observation" in roles:
+            names = columns.observation
+            listed = (names,) if isinstance(names, str) else names
+            known = {column.name: column for column in named.columns}
+            kept = tuple(known[name] for name in listed if name in known)
+            whole = tuple(known.get(name) or Column(name) for name in listed) if kept else ()
+            named = replace(named, columns=whole)
+        return replace(columns, step_orders=columns.step_orders or self.step_orders), named
+
+    def _declared(self, columns: "logs.TableColumns", named: Dictionary) -> "logs.Declared | None":
+        """All that was declared; None where it is left to the file."""
+        labels = named.action_labels
+        if self.action_labels is not None:
+            labels = tuple(self.action_labels.split(","))
+        facts = given(self, "fill clip unit")
+        about = (self.actions, self.observations, self.horizon, self.p_min)
+        if about == (None,) * 4 and not (any(facts.values()) or labels or named.columns):
+            return None
+        count = len(labels) if self.actions is None and labels else self.actions
+        if self.horizon is None or count is None:
+            raise QuorumError(
+                "--horizon and --actions (or --action-labels) go together, with --observations "
+                "where the columns do not say how many numbers they have: give all."
+            )
+        if self.source.startswith(MINARI):
+            seen = named.columns or logs.minari_columns(self.source.removeprefix(MINARI))
+        else:
+            schema = logs.schema_of(self.source)
+            seen = logs.observed_columns(schema, columns, named, self.observations)
+        seen = logs.with_facts(seen, **facts)
+        kept = Dictionary(seen, labels) if labels or logs.worth_keeping(seen) else None
+        names = "horizon p_min minimum_experts minimum_trajectories early_truncation_is_public"
+        size = Dictionary(seen).size if self.observations is None else self.observations
+        return logs.Declared(
+            action_count=count, observation_size=size, dictionary=kept, **given(self, names)
+        )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Evaluate(GymnasiumFlags):
 
     Returns are also put on the scale 0 (random policy) to 1 (the world's reference policy). The 95%
     interval is over episodes: it says nothing of what another training would give. A run's folder
-    gets the result as evaluation.json.
+    gets the result as evaluation.json, an estimate as estimate.json.
 
     Example: quorum evaluate runs/cartpole --episodes 100
     """
@@ -53,7 +53,8 @@ class Evaluate(GymnasiumFlags):
         facts = self._estimated(policy) if self.fitted_q else self._measured(policy)
         path = self.out
         if path is None and (self.policy / "config.json").exists():
-            path = self.policy / "evaluation.json"  # of other policies, only what was asked for
+            # Of other policies, only what was asked for. An estimate replaces no measurement.
+            path = self.policy / ("estimate.json" if self.fitted_q else "evaluation.json")
         if path is not None:
             write_json(path, facts)
         said = _in_words(facts) + (f": {path}" if path else "")
@@ -65,6 +66,11 @@ class Evaluate(GymnasiumFlags):
         start_jax()
         import jax
 
+        if self.world is None and policy.world is None:
+            raise QuorumError(
+                "these logs name no world, so there is nothing to play in: name a simulator with "
+                "--world path/to/file.py:NAME or --gymnasium."
+            )
         world = world_to_use(self.world, policy.world, "the policy")
         key = jax.random.key(self.seed)
         found = evaluation.policy_returns(policy, world, key, self.episodes)
@@ -73,7 +79,9 @@ class Evaluate(GymnasiumFlags):
     def _measured_in(self, environment: str, policy: "quorum_rl.Policy") -> dict[str, Any]:
         params = self.gymnasium_param
         options = given(self, "episodes seed")
-        returns = evaluation.gymnasium_returns(policy.act, environment, params, **options)
+        returns = evaluation.gymnasium_returns(
+            policy.action_numbers, environment, params, **options
+        )
         world = evaluation.same_world(environment, params)
         normalised = None if world is None else world.facts.normalised
         return _measured_facts(environment, returns, normalised) | {"gymnasium_params": params}
@@ -81,8 +89,14 @@ class Evaluate(GymnasiumFlags):
     def _estimated(self, policy: "quorum_rl.Policy") -> dict[str, Any]:
         if not self.policy.is_dir():
             raise QuorumError("--fitted-q needs released prefixes: give the folder of a run.")
-        released = release.read_released(self.policy / "released.parquet")
-        found = evaluation.fitted_q_estimate(released, policy.act, seed=self.seed)
+        path = self.policy / "released.parquet"
+        if not path.exists():
+            raise QuorumError(
+                f"--fitted-q needs released prefixes, and {str(self.policy)!r} has no "
+                "released.parquet: name a simulator with --world or --gymnasium."
+            )
+        released = release.read_released(path)
+        found = evaluation.fitted_q_estimate(released, policy.action_numbers, seed=self.seed)
         protocol = "fitted-q: estimated from released data, not measured"
         facts = _facts(policy.world or "the world of the logs", found.value, protocol=protocol)
         return facts | {"estimate": asdict(found), "statement": str(found)}

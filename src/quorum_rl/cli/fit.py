@@ -1,10 +1,11 @@
 """`quorum fit`: from demonstrations to a policy."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from quorum_rl import budget, logs, pipeline, privacy, release
+from quorum_rl import budget, logs, pipeline, release
 from quorum_rl.cli.configuration import as_toml, repeated
 from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
 from quorum_rl.cli.output import (
@@ -14,7 +15,9 @@ from quorum_rl.cli.output import (
     stoppable,
     stoppable_bar,
 )
+from quorum_rl.cli.plan import show_plan
 from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.pipeline import TrackerName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
@@ -38,6 +41,8 @@ class Fit(ExpertFlags, TrainingFlags):
     stages together then cost at most epsilon."""
     seed: int | None = None
     """For reproduction only: the noise hides nothing from someone who knows the seed."""
+    track: TrackerName | None = None
+    """Send public metrics to a dashboard: tensorboard (into the folder), trackio or wandb."""
     dry_run: bool = False
     """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
 
@@ -55,10 +60,11 @@ class Fit(ExpertFlags, TrainingFlags):
             return
         shown = console(stderr=self.json)
         try:
-            with stoppable_bar(shown, "steps") as progress:
+            with self._tracked() as track, stoppable_bar(shown, "steps") as progress:
                 made = self._fitted(
                     {
                         **self._options(),
+                        "track": track,
                         "accepted": self.accept,
                         "folder": self.folder,
                         "report": shown.print,
@@ -70,6 +76,9 @@ class Fit(ExpertFlags, TrainingFlags):
             again = repeated(["fit"], self, self.folder / "config.toml")
             raise Interrupted(f"{stop} Go on with: {again}") from None
         self._show(made)
+
+    def _tracked(self) -> "AbstractContextManager[pipeline.Track | None]":
+        return nullcontext() if self.track is None else pipeline.tracker(self.track, self.folder)
 
     def _check_flags(self) -> None:
         """Refuse what has no effect after a release that is made."""
@@ -130,25 +139,10 @@ class Fit(ExpertFlags, TrainingFlags):
     def _plan(self) -> None:
         """Say what the fit would do and cost, and fail as it would."""
         plan, log = self._planned()
-        refused = self._refusal(plan, log)
         least = log.declared.minimum_experts if plan.events else None
         removal = log.said_of_removal(least, plan.trajectories_needed)
         remarks = [] if removal is None else [removal]
-        facts = {
-            **given(plan, "epsilon delta"),
-            "spends": privacy.total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
-            "charges": [privacy.event_to_json(event) for event in plan.events],
-            "private_steps": plan.private_steps,
-            "steps_without_noise": plan.plain_steps,
-            "noise_over_signal": plan.noise,
-            "notes": (*plan.notes, *remarks),
-            "refused": refused,
-        }
-        if refused is None:
-            remarks.append("a dry run: nothing was written, and nothing was charged")
-        show_facts(facts, plan.describe(), *remarks, as_json=self.json)
-        if refused is not None:
-            raise QuorumError(refused)
+        show_plan(plan, self._refusal(plan, log), remarks, as_json=self.json)
 
     def _planned(self) -> "tuple[pipeline.FitPlan, logs.Demonstrations]":
         pipeline.check_noisy([self.settings], self.diagnostics_not_private)
@@ -168,11 +162,8 @@ class Fit(ExpertFlags, TrainingFlags):
 
     def _refusal(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> str | None:
         """Why the fit would be refused, as far as plan, folder and ledger tell, or nothing."""
-        if plan.mostly_noise is not None and not self.settings.allow_noise:
-            return (
-                f"{plan.mostly_noise}, and the fit would be refused: give a larger epsilon, more "
-                "experts or smaller networks, or say --allow-noise."
-            )
+        if (refused := pipeline.refusal_of(plan)) is not None:
+            return refused
         if self.folder.is_file():
             return f"{str(self.folder)!r} is a file: choose another folder."
         if (self.folder / POLICY).exists():
@@ -186,18 +177,22 @@ class Fit(ExpertFlags, TrainingFlags):
         return None
 
     def _check_charges(self, plan: "pipeline.FitPlan", log: "logs.Demonstrations") -> None:
-        """Fail if budget, data or the accepted assumptions do not suffice.
+        """Fail if budget, data or the accepted assumptions do not suffice, or the log forbids it.
 
         Whether the experts are those who acted is left to the fit: that takes the experts.
         """
         kind: budget.Kind = "production"
+        record, path = None, self.ledger or self.folder
+        reads = {"pool" if plan.release is not None else "whole_log": log.declared.identity}
         if self.ledger is not None:
             with budget.Ledger.open(self.ledger) as opened:
                 opened.check_affordable(plan.events)
                 for event in plan.events:
-                    reads = "pool" if plan.release is not None else "whole_log"
-                    opened.check_fresh(event, {reads: log.declared.identity})
-                kind = opened.record.kind
+                    opened.check_fresh(event, reads)
+                record = opened.record
+                kind = record.kind
+        charges = [(event, reads) for event in plan.events]
+        release.check_belongs(log, record, path, self.accept, charges)
         for event in plan.events:
-            releasing = plan.release is not None and event == plan.release.event
-            release.accepted_assumptions(event, self.accept, kind, by_making=releasing)
+            by_making = plan.release is not None and event == plan.release.event
+            release.accepted_assumptions(event, self.accept, kind, by_making=by_making)

@@ -80,7 +80,8 @@ class TrainingFlags(LearnerFlags):
     folder: Path = Path("runs/fit")
     """Where everything is written."""
     ledger: Path | None = None
-    """The ledger of these experts; otherwise a new one in the folder, with this budget."""
+    """The ledger of these experts; otherwise a new one in the folder, with this budget, which they
+    belong to from then on."""
     accept: tuple[str, ...] = ()
     """Assumptions that you answer for, by name; an error lists those that your logs need."""
     diagnostics_not_private: bool = False

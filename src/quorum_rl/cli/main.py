@@ -39,7 +39,10 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("collect", "show", "import", "export", "agreement"),
     ),
     "ledger": ("The budget of a set of experts: create, show.", ("create", "show")),
-    "plan": ("What a release would cost and give, from declared numbers alone.", ()),
+    "plan": (
+        "What would be spent and gained, from declared numbers alone: fit, release.",
+        ("fit", "release"),
+    ),
     "release": ("Stage 1: release the prefixes that a quorum agrees on.", ()),
     "fit": ("Both stages: from demonstrations and experts to a policy.", ()),
     "sweep": ("Many settings tried together, and the best of them accounted.", ()),

@@ -222,6 +222,8 @@ def _of_words(words: Sequence[str], flag: Flag) -> Any:
     if origin is tuple:
         return tuple(value(word, kinds[0]) for word in words)
     if origin is dict:
+        if words and all("=" in word for word in words):
+            words = [part for word in words for part in word.split("=", 1)]
         if len(words) % 2 or not words:
             said = " ".join(words) or "nothing"
             raise QuorumError(

@@ -1,24 +1,101 @@
-"""`quorum plan`: what a release would cost and give, from declared numbers alone."""
+"""`quorum plan`: what a fit or a release would cost and give, from declared numbers alone."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from quorum_rl import privacy
-from quorum_rl.cli.flags import given
+from quorum_rl import logs, pipeline, privacy
+from quorum_rl.cli.flags import LearnerFlags, Settings, given
 from quorum_rl.cli.output import bar, check_new_file, show_facts
+from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
+from quorum_rl.pipeline import FitSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(LearnerFlags):
+    """Plan a fit before there are any logs: its noise, what it costs, and whether it is worth it.
+
+    All numbers are declared. For logs that there are, 'quorum fit --dry-run' says more.
+
+    Example: quorum plan fit --minimum-experts 20 --actions 3 --observations 6 --epsilon 3 --delta
+    1e-4
+    """
+
+    minimum_experts: int
+    """The least number of experts there are: a public fact, below which the guarantee ends."""
+    actions: int
+    """How many actions there are."""
+    observations: int
+    """How many numbers an observation has."""
+    epsilon: float
+    """The most that the policy may cost, all stages together."""
+    delta: float
+    """The delta of the guarantee."""
+    horizon: int = 1
+    """The time limit under which the experts acted; only a release needs it."""
+    p_min: float | None = None
+    """The floor under every probability of every expert, for a release."""
+    minimum_trajectories: int | None = None
+    """How many trajectories every expert has at least, for a release."""
+    json: bool = False
+    """Print one JSON object."""
+    settings: Settings = field(default_factory=FitSettings)
+
+    common: ClassVar = ("minimum-experts", "actions", "observations", "epsilon", "delta",
+                        "learner", "hidden", "method", "json")  # fmt: skip
+
+    def run(self) -> None:
+        declared = logs.Declared(
+            action_count=self.actions,
+            observation_size=self.observations,
+            **given(self, "horizon p_min minimum_experts minimum_trajectories"),
+        )
+        cost, asked = (self.epsilon, self.delta), self.learner_settings()
+        learner = pipeline.chosen_learner(
+            declared, self.settings, cost, self.chosen_learner(), asked
+        )
+        plan = pipeline.plan_fit(declared, learner, **given(self, "epsilon delta settings"))
+        show_plan(plan, pipeline.refusal_of(plan), as_json=self.json)
+
+
+def show_plan(
+    plan: "pipeline.FitPlan", refused: str | None, remarks: Sequence[str] = (), *, as_json: bool
+) -> None:
+    """Say what a fit would do, spend and may be expected to earn.
+
+    Raises:
+        QuorumError: `refused`, after that was said.
+    """
+    hope = pipeline.expected(plan)
+    facts = {
+        **given(plan, "epsilon delta"),
+        "spends": privacy.total_epsilon(plan.events, plan.delta) if plan.events else 0.0,
+        "charges": [privacy.event_to_json(event) for event in plan.events],
+        "private_steps": plan.private_steps,
+        "steps_without_noise": plan.plain_steps,
+        "noise_over_signal": plan.noise,
+        "expected": hope,
+        "notes": (*plan.notes, *remarks),
+        "refused": refused,
+    }
+    said = [plan.describe(), *([hope] if hope else []), *remarks]
+    if refused is None:
+        said.append("only a plan: nothing was written, and nothing was charged")
+    show_facts(facts, *said, as_json=as_json)
+    if refused is not None:
+        raise QuorumError(refused)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Release:
     """Plan a release without touching data: its threshold, its noise, and what should come out.
 
     All numbers are declared. What is not given is chosen.
 
-    Example: quorum plan --minimum-experts 3000 --actions 2 --horizon 200 --p-min 0.02 --epsilon 7.5
-    --delta 3e-4 --out plan.json
+    Example: quorum plan release --minimum-experts 3000 --actions 2 --horizon 200 --p-min 0.02
+    --epsilon 7.5 --delta 3e-4 --out plan.json
     """
 
     minimum_experts: int

@@ -40,7 +40,7 @@ class Release(NewFile):
     """The experts who did it: a file of 'quorum experts train', or ONNX files (a folder, a pattern
     in quotes, or a .txt file that lists them)."""
     plan: Path
-    """A plan that 'quorum plan --out' wrote."""
+    """A plan that 'quorum plan release --out' wrote."""
     ledger: Path
     """The ledger of these experts; see 'quorum ledger create'."""
     out: Path
@@ -59,24 +59,22 @@ class Release(NewFile):
     """Print the facts as JSON, and everything else to the standard error."""
 
     def run(self) -> None:
+        release.forget_finished(self.out)
         self.check_new()
         for other in (self.demonstrations, self.experts, self.plan, self.ledger):
             if self.out.resolve() == other.resolve():
                 raise QuorumError(f"--out is {str(other)!r} itself: give another name.")
         plan = _read_plan(self.plan)
         start_jax()
-        # What is charged is finished: Ctrl-C would lose it, and only a second one does.
+        # What is charged is finished: only a second Ctrl-C leaves that to the next call.
         with stoppable(console(stderr=self.json)), budget.Ledger.open(self.ledger) as ledger:
-            released = self._outcome(plan, ledger).released
+            released = self._released(plan, ledger)
             facts = {"ledger": ledger.record.identity, **privacy.event_to_json(plan.event)}
-            release.save_released(released, self.out, facts)
         counts = {"prefixes": len(released), "transitions": int(released.offsets[-1])}
         facts = {"released": str(self.out), **counts, **facts}
         show_facts(facts, *_in_words(released, self.out), as_json=self.json)
 
-    def _outcome(
-        self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger"
-    ) -> "release.ReleaseOutcome":
+    def _released(self, plan: "privacy.ReleasePlan", ledger: "budget.Ledger") -> "Released":
         demonstrations = logs.open_demonstrations(self.demonstrations).of_at_least(None)
         removal = demonstrations.said_of_removal(plan.event.experts)
         if removal is not None and not self.json:  # whose standard error is for one refusal
@@ -84,23 +82,22 @@ class Release(NewFile):
         experts = experts_from(self.experts, demonstrations, self.experts_output)
         cap = plan.event.prefix_cap
         with timed_bar(console(stderr=self.json), "counting") as update:
-            return release.release(
+            return release.release_to_file(
                 experts,
                 demonstrations,
                 plan,
                 ledger,
+                self.out,
                 run=self.run_name,
                 accepted=self.accept,
                 training_minimum=self.training_minimum,
-                entropy=budget.OsEntropy()
-                if self.seed is None
-                else budget.SeededEntropy(self.seed),
+                seed=self.seed,
                 progress=lambda steps, still_open: update(steps if still_open else cap, cap),
             )
 
 
 def _read_plan(path: Path) -> "privacy.ReleasePlan":
-    with reading(path, "quorum plan"):
+    with reading(path, "quorum plan release"):
         facts = read_object(path)
     return privacy.plan_from_json(facts)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
 from quorum_rl.errors import QuorumError, at_least, require
@@ -129,8 +130,13 @@ class _Acting:
     """What `returns_of` needs of a learner."""
 
     decision: Decision
+    dictionary: Dictionary
 
     def act(self, params: Any, observations: Array) -> Array:
+        if self.dictionary.constants is not None:
+            fill, least, most = self.dictionary.constants
+            observations = jnp.where(jnp.isnan(observations), fill, observations)
+            observations = jnp.clip(observations, least, most)
         return self.decision.scores(outputs_of(params, observations)).argmax(axis=-1)
 
 
@@ -139,7 +145,8 @@ def policy_returns(
 ) -> npt.NDArray[np.float32]:
     """Undiscounted returns of a policy in the default world, with the time limit for evaluation.
 
-    They are those that `returns_of` gives for the learner and the parameters it was made from.
+    They are those that `returns_of` gives for the learner and the parameters it was made from,
+    with observations filled and cut off as in its training.
 
     Shapes: the result is `(episodes,)`.
 
@@ -153,7 +160,8 @@ def policy_returns(
             f"the policy sees {sizes[0]} numbers and has {sizes[1]} actions, but {world.name} "
             f"shows {spaces.observation_size} and takes {spaces.action_count}: name its own world."
         )
-    acting: Any = _Acting(Decision(policy.highest, policy.among_likely, policy.threshold))
+    decision = Decision(policy.highest, policy.among_likely, policy.threshold)
+    acting: Any = _Acting(decision, policy.dictionary or Dictionary())
     params = {
         name: tuple(Layer(layer.weight[None], layer.bias[None]) for layer in network)
         for name, network in policy.networks.items()

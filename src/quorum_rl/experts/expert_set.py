@@ -166,7 +166,9 @@ class UnloggedExperts(_Queries, ABC):
             found = np.asarray(self.probabilities_of(experts, states), np.float64)
             if found.shape == shape:
                 return distributions_or_nan(found, self.p_min)
-        except (Exception, SystemExit):  # somebody else's code, which may do anything
+        except KeyboardInterrupt:  # ours
+            raise
+        except BaseException:  # somebody else's code, which may do anything
             pass
         if len(numbers) > 1:
             middle = len(numbers) // 2

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
         collect_from_gymnasium as collect_from_gymnasium,
         smoothing_of as smoothing_of,
     )
+    from quorum_rl.logs.columns import (
+        TableColumns as TableColumns,
+        columns_named as columns_named,
+        observed_columns as observed_columns,
+        read_columns as read_columns,
+        with_facts as with_facts,
+        worth_keeping as worth_keeping,
+    )
     from quorum_rl.logs.declared import Declared as Declared
     from quorum_rl.logs.demonstrations import (
         Columns as Columns,
@@ -25,7 +33,11 @@ if TYPE_CHECKING:
         ReleaseSplit as ReleaseSplit,
         split_release_pool as split_release_pool,
     )
-    from quorum_rl.logs.minari import read_minari as read_minari, write_minari as write_minari
+    from quorum_rl.logs.minari import (
+        minari_columns as minari_columns,
+        read_minari as read_minari,
+        write_minari as write_minari,
+    )
     from quorum_rl.logs.native import (
         carries_digest as carries_digest,
         open_demonstrations as open_demonstrations,
@@ -37,11 +49,8 @@ if TYPE_CHECKING:
         from_step_arrays as from_step_arrays,
         to_step_arrays as to_step_arrays,
     )
-    from quorum_rl.logs.tables import (
-        TableColumns as TableColumns,
-        columns_named as columns_named,
-        read_table as read_table,
-        write_table as write_table,
-    )
+    from quorum_rl.logs.schema import schema_of as schema_of
+    from quorum_rl.logs.sketch import sketch_columns as sketch_columns
+    from quorum_rl.logs.tables import read_table as read_table, write_table as write_table
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import (
@@ -41,7 +42,7 @@ def from_episodes(
             episode truncated before the horizon without a declared public rule.
     """
     columns = Columns(
-        as_floats(observations), as_actions(actions, declared, _step), as_floats(rewards)
+        declared.prepared(observations), as_actions(actions, declared, _step), as_floats(rewards)
     )
     check_finite(columns.observations, "the observation", lambda row: f"state {row}")
     check_finite(columns.rewards, "the reward", _step)
@@ -169,11 +170,19 @@ def as_actions(
         QuorumError: naming the place of the first that is not a whole number within range.
     """
     actions = np.asarray(values)
+    if actions.dtype.kind not in "biuf":
+        raise QuorumError(
+            f"{place(0)}: the actions are of type {actions.dtype}, but actions are the whole "
+            f"numbers 0 to {declared.action_count - 1}: give those."
+        )
     for start in range(0, len(actions), CHUNK):
         part = actions[start : start + CHUNK]
         bad = ~((part >= 0) & (part < declared.action_count))
         if part.dtype.kind == "f":
-            bad |= part != np.floor(part)
+            whole = part == np.floor(part)
+            if (row := first_true(np.isfinite(part) & ~whole)) is not None:
+                raise continuous_actions(place(start + row), f"the action is {part[row]}")
+            bad |= ~whole
         if (row := first_true(bad)) is not None:
             raise QuorumError(
                 f"{place(start + row)}: the action is {part[row]}, but actions are the whole "
@@ -183,8 +192,21 @@ def as_actions(
     return actions.astype(np.min_scalar_type(declared.action_count - 1))
 
 
-def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str]) -> None:
-    """Find NaN and infinite values.
+def continuous_actions(where: str, found: str) -> QuorumError:
+    """The error for actions that are measured, whatever they came in."""
+    return QuorumError(
+        f"{where}: {found}, but the set of actions must be finite: cut continuous ones into "
+        "ranges, and give each a number or a label (--action-labels)."
+    )
+
+
+def check_finite(
+    values: npt.NDArray[Any],
+    what: str,
+    place: Callable[[int], str],
+    named: Dictionary | None = None,
+) -> None:
+    """Find NaN and infinite values, in observations by the name of their column.
 
     Raises:
         QuorumError: naming the place of the first one.
@@ -193,9 +215,12 @@ def check_finite(values: npt.NDArray[Any], what: str, place: Callable[[int], str
         part = values[start : start + CHUNK]
         bad = ~np.isfinite(part)
         if (row := first_true(bad.any(axis=1) if bad.ndim == 2 else bad)) is not None:
+            name = None if named is None else named.name_at(int(np.flatnonzero(bad[row])[0]))
+            said = what if name is None else f"{name!r} of {what}"
             raise QuorumError(
-                f"{place(start + row)}: {what} has a value that is missing, NaN, infinite or too "
-                "large for float32: correct it or leave out the whole episode."
+                f"{place(start + row)}: {said} has a value that is missing, NaN, infinite or too "
+                "large for float32: correct it, declare what stands for it (--fill) or leave out "
+                "the whole episode."
             )
 
 

@@ -13,12 +13,16 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary, dictionary_of
 from quorum_rl.errors import QuorumError, at_least, require
 
 VERSION: Final = 1
 METADATA_KEY: Final = b"quorum_rl.demonstrations"
-CHECKED: Final = ("action_count", "observation_size", "horizon", "p_min", "smoothing", "world")
+CHECKED: Final = (
+    "action_count", "observation_size", "horizon", "p_min", "smoothing", "world", "dictionary",
+)  # fmt: skip
 TEXTS: Final = ("smoothing", "world", "machine", "experts_identity", "identity")
 
 
@@ -37,6 +41,7 @@ class Declared:
     `minimum_experts` is how many experts there are at least, which the guarantee counts on, and
     `minimum_trajectories` how many trajectories each has at least: those who have fewer than a
     release reserves and leaves are left out of everything.
+    `dictionary` names the columns of an observation and the actions, None where nobody does.
     `experts_identity` is the random identity of the set of experts who acted, None if unknown.
     `identity` is random and names this log in ledgers; copies of the log keep it.
 
@@ -58,6 +63,7 @@ class Declared:
     minimum_trajectories: int | None = None
     experts_identity: str | None = None
     reproducible: bool = False
+    dictionary: Dictionary | None = None
     identity: str = field(default_factory=partial(secrets.token_hex, 16), compare=False)
 
     def __post_init__(self) -> None:
@@ -77,12 +83,25 @@ class Declared:
         for name, number in self.world_params.items():
             if not isinstance(number, int | float | np.number):
                 raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
+        if self.dictionary is not None:
+            self.dictionary.check_sizes(self.observation_size, self.action_count)
+
+    def prepared(self, observations: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Observations as float32, filled and cut off as the dictionary says.
+
+        What float32 cannot hold becomes infinite.
+        """
+        with np.errstate(over="ignore"):
+            values = np.asarray(observations).astype(np.float32, copy=False)
+        return values if self.dictionary is None else self.dictionary.prepared(values)
 
 
 def declared_to_json(declared: Declared) -> bytes:
     """What was declared, as the metadata of a file."""
     params = {name: float(value) for name, value in declared.world_params.items()}
     facts = asdict(declared) | {"world_params": params}
+    if declared.dictionary is None:
+        del facts["dictionary"]  # so that earlier versions read the file
     # NumPy numbers become JSON numbers.
     return json.dumps({"version": VERSION} | facts, default=lambda number: number.item()).encode()
 
@@ -97,7 +116,7 @@ def declared_from_json(metadata: bytes) -> Declared:
         facts = json.loads(metadata)
         version = facts.pop("version")
         if version == VERSION:
-            return Declared(**facts)
+            return Declared(**facts | {"dictionary": dictionary_of(facts.get("dictionary"))})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, QuorumError):
             raise
@@ -137,9 +156,11 @@ def settled(given: Declared | None, metadata: bytes | None, where: str) -> Decla
         if theirs is None and not (name == "p_min" and embedded.smoothing is not None):
             added[name] = ours
             continue
+        both = f"{name} {theirs}, but {name} {ours} is declared"
+        if name == "dictionary":
+            both = "other columns, labels, fills or ranges than are declared"
         raise QuorumError(
-            f"{where} was exported with {name} {theirs}, but {name} {ours} is declared: declare "
-            f"what the file says, or leave it out."
+            f"{where} was exported with {both}: declare what the file says, or leave it out."
         )
     if given.early_truncation_is_public:
         added["early_truncation_is_public"] = True

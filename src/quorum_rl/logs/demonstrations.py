@@ -91,8 +91,9 @@ class Demonstrations:
         Raises:
             QuorumError: if the file cannot be read, naming what is wrong with it.
         """
-        from quorum_rl.logs.native import open_demonstrations  # these build on this class
-        from quorum_rl.logs.tables import columns_named, read_table
+        from quorum_rl.logs.columns import columns_named  # these build on this class
+        from quorum_rl.logs.native import open_demonstrations
+        from quorum_rl.logs.tables import read_table
 
         if Path(path).suffix.lower() in (".parquet", ".csv"):
             return read_table(path, declared, columns_named(columns or {}))

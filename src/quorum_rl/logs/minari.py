@@ -7,12 +7,14 @@ Minari stores n + 1 observations and n actions an episode, as we do. It is slow 
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder
 from quorum_rl.logs.assemble import (
@@ -20,8 +22,10 @@ from quorum_rl.logs.assemble import (
     as_floats,
     check_finite,
     check_truncations,
+    continuous_actions,
     from_episodes,
 )
+from quorum_rl.logs.columns import worth_keeping
 from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_to_json, settled
 from quorum_rl.logs.demonstrations import Demonstrations
 
@@ -33,21 +37,22 @@ def read_minari(
 
     The expert of an episode is the entry `expert_key` of its metadata, an integer or a string
     (strings are numbered in their sorted order). `declared` may be left out for a dataset that
-    `write_minari` made; if it is given, it must not contradict what the dataset says.
+    `write_minari` made; if it is given, it must not contradict what the dataset says. Arrays and
+    dictionaries of them are flattened; their shapes are in the `dictionary` of what is declared.
 
     Raises:
         QuorumError: naming the dataset, the episode and the fix.
     """
-    minari = _minari()
-    try:
-        dataset = minari.load_dataset(dataset_id)
-    except (FileNotFoundError, ValueError) as error:
-        raise QuorumError(f"Minari dataset {dataset_id!r} cannot be read: {error}") from error
+    dataset = _opened(dataset_id)
     embedded = dataset.storage.metadata.get(METADATA_KEY.decode())
     known = settled(
         declared, None if embedded is None else embedded.encode(), f"Minari dataset {dataset.id!r}"
     )
-    _check_spaces(dataset, known)
+    seen = _columns(dataset, known.dictionary)
+    _check_spaces(dataset, seen, known)
+    if worth_keeping(seen) or known.dictionary is not None:
+        labels = () if known.dictionary is None else known.dictionary.action_labels
+        known = replace(known, dictionary=Dictionary(seen, labels))
     about = list(dataset.storage.get_episode_metadata(dataset.episode_indices))
     experts = _experts(dataset, about, expert_key)
     pairs = zip(about, dataset.iterate_episodes(), strict=True)
@@ -56,12 +61,21 @@ def read_minari(
         known,
         expert=experts,
         length=[len(episode.rewards) for episode in episodes],
-        observations=np.concatenate([episode.observations for episode in episodes]),
+        observations=np.concatenate([_flat(episode.observations) for episode in episodes]),
         actions=np.concatenate([episode.actions for episode in episodes]),
         rewards=np.concatenate([episode.rewards for episode in episodes]),
         terminated=[bool(episode.terminations[-1]) for episode in episodes],
         truncated=[bool(episode.truncations[-1]) for episode in episodes],
     )
+
+
+def minari_columns(dataset_id: str) -> tuple[Column, ...]:
+    """The columns of an observation as the dataset's space says; no episode is read.
+
+    Raises:
+        QuorumError: if there is no such dataset, or its observations are no numbers.
+    """
+    return _columns(_opened(dataset_id), None)
 
 
 def write_minari(demonstrations: Demonstrations, dataset_id: str) -> None:
@@ -158,16 +172,56 @@ def _minari() -> Any:
     return minari
 
 
-def _check_spaces(dataset: Any, declared: Declared) -> None:
+def _opened(dataset_id: str) -> Any:
+    minari = _minari()
+    try:
+        return minari.load_dataset(dataset_id)
+    except (FileNotFoundError, ValueError) as error:
+        raise QuorumError(f"Minari dataset {dataset_id!r} cannot be read: {error}") from error
+
+
+def _columns(dataset: Any, named: Dictionary | None) -> tuple[Column, ...]:
+    """The columns that somebody named, or those of the dataset's space."""
+    if named is not None and named.columns:
+        return named.columns
+    return tuple(_of_space(dataset, dataset.observation_space, ""))
+
+
+def _of_space(dataset: Any, space: Any, name: str) -> Iterator[Column]:
+    from gymnasium.spaces import Box, Dict
+
+    if isinstance(space, Dict):
+        for key, inner in space.spaces.items():
+            yield from _of_space(dataset, inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(space, Box):
+        yield Column(name or "observation", shape=tuple(map(int, space.shape)))
+    else:
+        raise QuorumError(
+            f"Minari dataset {dataset.id!r} observes {space}: make boxes of numbers, or a "
+            "dictionary of them."
+        )
+
+
+def _flat(observations: Any) -> Any:
+    """Arrays, or a dictionary of them, as one row a state."""
+    if isinstance(observations, Mapping):
+        return np.concatenate([_flat(part) for part in observations.values()], axis=1)
+    values = np.asarray(observations)
+    return values.reshape(len(values), -1)
+
+
+def _check_spaces(dataset: Any, seen: Sequence[Column], declared: Declared) -> None:
     from gymnasium.spaces import Box, Discrete
 
-    seen, done = dataset.observation_space, dataset.action_space
-    if not isinstance(seen, Box) or seen.shape != (declared.observation_size,):
+    size = Dictionary(tuple(_of_space(dataset, dataset.observation_space, ""))).size
+    if {size, Dictionary(tuple(seen)).size} != {declared.observation_size}:
         raise QuorumError(
-            f"Minari dataset {dataset.id!r} observes {seen}, but vectors of "
-            f"{declared.observation_size} numbers were declared: flatten the observations or "
-            "correct observation_size."
+            f"Minari dataset {dataset.id!r} observes {dataset.observation_space}, but vectors of "
+            f"{declared.observation_size} numbers were declared: correct observation_size."
         )
+    done = dataset.action_space
+    if isinstance(done, Box):
+        raise continuous_actions(f"Minari dataset {dataset.id!r}", f"it has the actions {done}")
     if not isinstance(done, Discrete) or (done.n, done.start) != (declared.action_count, 0):
         raise QuorumError(
             f"Minari dataset {dataset.id!r} has the actions {done}, but the whole numbers 0 to "
@@ -206,12 +260,13 @@ def _checked(dataset: Any, episode: Any, metadata: Mapping[str, Any], declared: 
             f"Minari dataset {dataset.id!r}, episode {episode.id}: {length} steps were read, its "
             f"metadata says {metadata['total_steps']}: store it as HDF5."
         )
-    if length == 0 or len(episode.actions) != length or len(episode.observations) != length + 1:
+    states = _flat(episode.observations)
+    if length == 0 or len(episode.actions) != length or len(states) != length + 1:
         raise QuorumError(
             f"{place(0)}: {length} rewards, {len(episode.actions)} actions and "
-            f"{len(episode.observations)} observations: an episode of n steps has n, n and n + 1."
+            f"{len(states)} observations: an episode of n steps has n, n and n + 1."
         )
-    check_finite(as_floats(episode.observations), "the observation", place)
+    check_finite(declared.prepared(states), "the observation", place, declared.dictionary)
     check_finite(as_floats(episode.rewards), "the reward", place)
     as_actions(episode.actions, declared, place)
     ended = np.asarray(episode.terminations, np.bool_) | np.asarray(episode.truncations, np.bool_)

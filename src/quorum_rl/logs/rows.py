@@ -34,7 +34,8 @@ class Rows(NamedTuple):
     """One row per step in any order; an episode is an expert together with an episode number.
 
     `truncated` is None where nobody noted it: an episode then counts as truncated when it has
-    `horizon` steps, as Gymnasium's time limit would say.
+    `horizon` steps, as Gymnasium's time limit would say. `step` counts 0, 1, 2, … unless
+    `step_orders`: then it is anything that rises within an episode, such as a time.
 
     Shapes: (rows,), observations (rows, observation_size).
     """
@@ -48,6 +49,7 @@ class Rows(NamedTuple):
     terminated: Flags
     truncated: Flags | None
     next_observation: Floats | None
+    step_orders: bool = False
 
 
 Place = Callable[[int], str]
@@ -60,14 +62,24 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
     Raises:
         QuorumError: naming the place of the first fault.
     """
-    check_finite(rows.observation, "the observation", place)
+    rows = rows._replace(
+        observation=declared.prepared(rows.observation),
+        action=as_actions(rows.action, declared, place),
+        next_observation=None
+        if rows.next_observation is None
+        else declared.prepared(rows.next_observation),
+    )
+    check_finite(rows.observation, "the observation", place, declared.dictionary)
     check_finite(rows.reward, "the reward", place)
     if rows.next_observation is not None:
-        check_finite(rows.next_observation, "the next observation", place)
-    rows = rows._replace(action=as_actions(rows.action, declared, place))
+        check_finite(rows.next_observation, "the next observation", place, declared.dictionary)
     order = np.lexsort((rows.step, rows.episode, rows.expert))  # file order among equals
     if not np.array_equal(order, np.arange(len(order))):  # else no second copy of the file
-        rows = Rows(*(None if column is None else column[order] for column in rows))  # type: ignore[arg-type]
+        in_order: dict[str, Any] = {
+            name: None if column is None else column[order]
+            for name, column in zip(Rows._fields[:-1], rows[:-1], strict=True)
+        }
+        rows = rows._replace(**in_order)
 
     def sorted_place(row: int) -> str:
         return place(int(order[row]))
@@ -85,7 +97,10 @@ def from_rows(rows: Rows, declared: Declared, place: Place) -> Demonstrations:
 def _check_steps(
     rows: Rows, first: Integers, length: Integers, order: Integers, place: Place
 ) -> None:
-    """Every episode has the steps 0, 1, 2, … once each and one expert."""
+    """Every episode has the steps 0, 1, 2, … once each and one expert; or steps that rise."""
+    if rows.step_orders:
+        _check_order(rows, first, order, place)
+        return
     expected = np.arange(len(order)) - np.repeat(first, length)
     row = first_true(rows.step != expected)
     if row is None:
@@ -109,8 +124,21 @@ def _check_steps(
         )
     raise QuorumError(
         f"{here}: step {wanted} of this episode is missing before step {found}: "
-        "number the steps of every episode 0, 1, 2, … or leave out the whole episode."
+        "number the steps of every episode 0, 1, 2, …, leave out the whole episode or, if they are "
+        "times, say so (--step-orders)."
     )
+
+
+def _check_order(rows: Rows, first: Integers, order: Integers, place: Place) -> None:
+    """No two rows of an episode have the same step."""
+    same = np.diff(rows.step) == 0
+    same[first[1:] - 1] = False  # of two episodes
+    if (row := first_true(same)) is not None:
+        raise QuorumError(
+            f"{place(int(order[row + 1]))}: its step is that of {place(int(order[row]))} in the "
+            "same episode, so nobody knows which came first: make one row of both, or give a step "
+            "that tells them apart."
+        )
 
 
 def _check_ends(
@@ -266,14 +294,14 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
         expert=identities,
         episode=episode,
         step=np.arange(count) - first[episode],
-        observation=as_floats(arrays.observations),
+        observation=np.asarray(arrays.observations),
         action=actions,
         reward=as_floats(rewards),
         terminated=terminals != 0,
         truncated=timeouts != 0,
         next_observation=None
         if arrays.next_observations is None
-        else as_floats(arrays.next_observations),
+        else np.asarray(arrays.next_observations),
     )
     return replace(from_rows(rows, declared, _in_arrays), expert_names=names)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         steps_of as steps_of,
         train_runs as train_runs,
     )
+    from quorum_rl.pipeline.expectation import expected as expected, refusal_of as refusal_of
     from quorum_rl.pipeline.export import policy_of as policy_of
     from quorum_rl.pipeline.folder import (
         RunFolder as RunFolder,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         chosen_learner as chosen_learner,
         learner_for as learner_for,
     )
+    from quorum_rl.pipeline.metrics import Track as Track
     from quorum_rl.pipeline.plan import Cost as Cost, FitPlan as FitPlan, in_words as in_words
     from quorum_rl.pipeline.planning import plan_fit as plan_fit, private_step as private_step
     from quorum_rl.pipeline.results import Result as Result
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         togetherness as togetherness,
         with_room as with_room,
     )
+    from quorum_rl.pipeline.trackers import TrackerName as TrackerName, tracker as tracker
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -24,6 +24,7 @@ from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
+from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
@@ -45,6 +46,7 @@ class RunOptions:
     seed: int | None
     report: ReportLine
     progress: StepProgress | None
+    track: Track | None
     command: str | None
 
 

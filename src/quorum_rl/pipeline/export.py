@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.nets import Layer, Network
@@ -11,13 +12,18 @@ from quorum_rl.policy import Policy
 
 
 def policy_of(
-    learner: Learner, params: Any, *, world: str | None = None, certificate: str | None = None
+    learner: Learner,
+    params: Any,
+    *,
+    world: str | None = None,
+    certificate: str | None = None,
+    dictionary: Dictionary | None = None,
 ) -> Policy:
     """The policy that acts as `learner.act(params, ·)` does, without JAX.
 
     It keeps only the networks that decide, and these see observations as they are: what the
     learner standardises by is folded into their first layers. `certificate` is a digest of the
-    certificate that goes with the parameters.
+    certificate that goes with the parameters; `dictionary` is that of the demonstrations.
 
     Guarantee: a function of `params` and public facts, so it costs nothing beyond them.
 
@@ -58,6 +64,7 @@ def policy_of(
         learner=getattr(learner, "name", kind),
         world=world,
         certificate=certificate,
+        dictionary=dictionary,
     )
 
 

@@ -17,7 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Certificate, Entropy, Ledger, jax_key_data, secret_words
+from quorum_rl.budget import (
+    Certificate,
+    Entropy,
+    Ledger,
+    are_words,
+    jax_key_data,
+    secret_words,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, replacing, write_json
 from quorum_rl.json_files import read_config
@@ -113,7 +120,7 @@ class RunFolder:
             return drawn
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
             keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
-            if not all(_are_words(keys[name], len(words)) for name, words in drawn.items()):
+            if not all(are_words(keys[name], len(words)) for name, words in drawn.items()):
                 raise ValueError("it holds no keys")
         if entropy.reproducible and keys != drawn:
             raise QuorumError(
@@ -222,11 +229,6 @@ def write_certificate(folder: Path, made: Certificate | None) -> str | None:
     path = folder / "certificate.json"
     write_json(path, json.loads(made.to_json()))
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _are_words(kept: Any, count: int) -> bool:
-    """Whether these are so many words of a key."""
-    return len(kept) == count and all(type(word) is int and 0 <= word < 2**32 for word in kept)
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:

@@ -101,8 +101,9 @@ def learner_for(
     """The learner called `name`, or of one's own class, with hyper-parameters as `asked`.
 
     Where the logs declare a world that Quorum ships, the learner sees its numbers in the world's
-    `units`. They are public: no log had a part in them. What is asked for outranks them, and an
-    empty centre and scale leave observations as they are.
+    `units`, and where they declare ranges of what is observed, in those of its `dictionary`. Both
+    are public: no log had a part in them. What is asked for outranks them, and an empty centre and
+    scale leave observations as they are.
 
     Raises:
         QuorumError: if there is no such learner, or a hyper-parameter does not fit.
@@ -111,8 +112,10 @@ def learner_for(
     usual: dict[str, Any] = {}
     if units is not None and "reward_scale" in known:
         usual["reward_scale"] = units.reward_scale
-    if units is not None and not any(observed in asked for observed in OBSERVED):
-        usual |= {"observation_centre": units.centre, "observation_scale": units.scale}
+    if not any(observed in asked for observed in OBSERVED):
+        named = None if declared.dictionary is None else declared.dictionary.units
+        both = named or (None if units is None else (units.centre, units.scale))
+        usual |= {} if both is None else dict(zip(OBSERVED, both, strict=True))
     return get_learner(name, **usual | asked)
 
 

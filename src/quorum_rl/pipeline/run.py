@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,6 +17,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Declared, Demonstrations
+from quorum_rl.pipeline.asked import check_kinds
 from quorum_rl.pipeline.context import (
     ReportLine,
     RunContext,
@@ -26,17 +28,19 @@ from quorum_rl.pipeline.context import (
     said_by_all,
 )
 from quorum_rl.pipeline.distributed import helped
+from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder, write_certificate
 from quorum_rl.pipeline.learner_rule import asked_learner
-from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.pipeline.metrics import Track
+from quorum_rl.pipeline.plan import FitPlan, learner_in_words
 from quorum_rl.pipeline.planning import plan_training
 from quorum_rl.pipeline.release_stage import prior_release, released_in_run
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
-from quorum_rl.release import mark_as_charged
+from quorum_rl.release import check_are_those, check_belongs, recall
 from quorum_rl.training import result_of
 from quorum_rl.types import Released
 
@@ -45,7 +49,7 @@ LOOKED: Final = "diagnostics: the logs were looked at without noise, which no ce
 FirstStage: TypeAlias = Callable[[RunContext, Ledger], tuple[Released | None, Demonstrations]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
     """A trained policy and what it cost. `certificate` is None only for the non-private method.
 
@@ -60,8 +64,26 @@ class Fitted:
     certificate: Certificate | None
     folder: Path
 
-    def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
-        """The greedy actions. Shapes: `(n, observation_size) -> (n,)`."""
+    def __repr__(self) -> str:
+        cost = "no privacy" if self.certificate is None else repr(self.certificate)
+        return f"Fitted({str(self.folder)!r}, {learner_in_words(self.plan.learner)}, {cost})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the certificate's sentence, and where things are."""
+        said = "no privacy" if self.certificate is None else self.certificate.statement
+        rows = {
+            "what": learner_in_words(self.plan.learner),
+            "guarantee": said,
+            "private steps": self.plan.private_steps,
+            "released": "nothing" if self.released is None else repr(self.released),
+            "folder": self.folder,
+        }
+        cells = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+                 for name, value in rows.items())  # fmt: skip
+        return f"<table>{''.join(cells)}</table>"
+
+    def act(self, observations: Any) -> npt.NDArray[Any]:
+        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n,)`."""
         return self.policy.act(observations)
 
 
@@ -83,6 +105,7 @@ def fit(
     diagnostics_not_private: bool = False,
     report: ReportLine = print,
     progress: StepProgress | None = None,
+    track: Track | None = None,
     command: str | None = None,
 ) -> Fitted:
     """Learn one policy from logged decisions, at a cost of at most (epsilon, delta).
@@ -107,6 +130,8 @@ def fit(
     - `report` hears every line of what happens, `progress` the steps done and how many there are;
       it returns true to stop. Neither hears anything private, but that a log has no more experts
       than were declared.
+    - `track` hears metrics that may be shown, after every chunk of steps: `step`, `epsilon` so far,
+      `noise_over_signal`, `loss_on_released` (`pipeline.tracker` sends them to a dashboard).
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
@@ -116,6 +141,11 @@ def fit(
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
     """
+    check_kinds(
+        demonstrations=demonstrations, experts=experts, epsilon=epsilon, delta=delta,
+        budget=budget, learner=learner, learner_settings=learner_settings, settings=settings,
+        folder=folder, accepted=accepted, seed=seed,
+    )  # fmt: skip
     plan, log, logged = planned(
         demonstrations,
         experts,
@@ -128,11 +158,13 @@ def fit(
         settings=settings,
         diagnostics_not_private=diagnostics_not_private,
     )
+    if logged is not None:  # also where nothing is released, so that nobody believes it was
+        check_are_those(logged, log.declared, accepted)
 
     def first_stage(run: RunContext, ledger: Ledger) -> tuple[Released | None, Demonstrations]:
         return released_in_run(run, log, logged, ledger)
 
-    options = RunOptions(folder, accepted, seed, report, progress, command)
+    options = RunOptions(folder, accepted, seed, report, progress, track, command)
     with helped(lambda: said_by_all(plan, log, logged, seed)):
         return _run(plan, log, first_stage, budget, options)
 
@@ -153,6 +185,7 @@ def fit_after_release(
     seed: int | None = None,
     report: ReportLine = print,
     progress: StepProgress | None = None,
+    track: Track | None = None,
     command: str | None = None,
 ) -> Fitted:
     """Stage 2 alone, after a release from these demonstrations that `budget` has paid for.
@@ -168,6 +201,11 @@ def fit_after_release(
     """
     if not is_single_process():
         raise QuorumError("training after a release is for one process: start it by itself.")
+    check_kinds(
+        demonstrations=demonstrations, epsilon=epsilon, delta=delta, budget=budget,
+        learner=learner, learner_settings=learner_settings, settings=settings, folder=folder,
+        accepted=accepted, seed=seed,
+    )  # fmt: skip
     settings = settings or FitSettings()
     if settings.method == "local":  # the default, so nobody chose it
         settings = replace(settings, method="selective")
@@ -193,7 +231,7 @@ def fit_after_release(
         earlier.keep(run.folder.released)
         return earlier.released, earlier.remaining
 
-    options = RunOptions(folder, accepted, seed, report, progress, command)
+    options = RunOptions(folder, accepted, seed, report, progress, track, command)
     return _run(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
 
 
@@ -210,11 +248,14 @@ def _run(
     Events that are `paid` were charged by another run.
     """
     options.report(plan.describe())
+    if (hope := expected(plan)) is not None:
+        options.report(hope)
     least = demonstrations.declared.minimum_experts
     removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
     if removal is not None and plan.events:
         options.report(removal)
-    _check_useful(plan)
+    if (refused := refusal_of(plan)) is not None:
+        raise QuorumError(refused)
     _check_policy(plan, demonstrations.declared)
     folder = RunFolder(Path(options.folder))
     with folder.unless_refused(folder.ledger if budget is None else budget.ledger):
@@ -226,9 +267,10 @@ def _run(
                     ledger.mark(LOOKED)
             return _finished(run, demonstrations, None, None)
         if budget is None:
-            budget = _own_budget(run)
+            budget = _own_budget(run, demonstrations)
         with Ledger.open(budget.ledger) as ledger:
             run.check_and_keep_keys(ledger)
+            recall(ledger, demonstrations, options.accepted)
             # Both stages or none: a release whose training cannot be paid would use up its pool.
             ledger.check_affordable(
                 [
@@ -237,8 +279,6 @@ def _run(
                     if event not in paid and not run.charged(ledger, event)
                 ]
             )
-            identity = demonstrations.declared.identity
-            mark_as_charged(demonstrations.source, identity, ledger.record)
             released, remaining = first_stage(run, ledger)
             pay_for_steps(run, demonstrations, ledger)
             return _finished(run, remaining, released, budget)
@@ -257,15 +297,6 @@ def _opened(
     folder.check_room(_bytes_to_write(plan, demonstrations))
     entropy = OsEntropy() if options.seed is None else SeededEntropy(options.seed)
     return RunContext(folder, plan, options, entropy, folder.keys(entropy))
-
-
-def _check_useful(plan: FitPlan) -> None:
-    """Refuse a plan that is mostly noise, unless its settings allow that."""
-    if plan.mostly_noise is not None and not plan.settings.allow_noise:
-        raise QuorumError(
-            f"{plan.mostly_noise}, and nothing would be learned: give a larger epsilon, more "
-            "experts or smaller networks, or say allow_noise (--allow-noise); nothing was charged."
-        )
 
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
@@ -287,11 +318,12 @@ def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:
     return remaining + event.iterations * event.prefix_cap * (8 * width + 32)
 
 
-def _own_budget(run: RunContext) -> Budget:
+def _own_budget(run: RunContext, demonstrations: Demonstrations) -> Budget:
     """The budget of a run that nobody gave one."""
     path = run.folder.ledger
     if path.exists():
         return Budget.open(path)
+    check_belongs(demonstrations, None, path, run.options.accepted)
     run.report(
         f"a new ledger for these experts: {path}; whatever is learned from them later must be "
         "charged to the same one"
@@ -308,7 +340,14 @@ def _finished(
     params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, state))
     made = None if budget is None else budget.finite_certificate(plan.delta)
     digest = write_certificate(folder.path, made)
-    policy = policy_of(plan.learner, params, world=remaining.declared.world, certificate=digest)
+    declared = remaining.declared
+    policy = policy_of(
+        plan.learner,
+        params,
+        world=declared.world,
+        certificate=digest,
+        dictionary=declared.dictionary,
+    )
     if find_spec("onnx") is not None:
         policy.to_onnx(folder.path / "policy.onnx")
     (folder.path / "report.html").unlink(missing_ok=True)  # of the run while it was unfinished

@@ -1,11 +1,14 @@
 """A policy as an ONNX graph."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
 from quorum_rl.nets import Network, widths
@@ -23,6 +26,7 @@ def write_onnx(
     among_likely: str | None,
     threshold: float,
     facts: Mapping[str, str],
+    dictionary: Dictionary,
 ) -> None:
     """Write the ONNX model of a policy; it appears under its name only when it is complete.
 
@@ -38,29 +42,38 @@ def write_onnx(
     helper = onnx.helper
     nodes: list[Any] = []
     constants: list[Any] = []
+    seen = "observations"
+    if dictionary.constants is not None:
+        nodes += _preparing(helper)
+        parts = zip(("fill", "least", "most"), dictionary.constants, strict=True)
+        constants += _floats(onnx, parts)
+        seen = "prepared"
     raw_values = "values" if among_likely is None else "all_values"
-    _append_network(onnx, "highest", networks[highest], raw_values, nodes, constants)
+    _append_network(onnx, "highest", networks[highest], seen, raw_values, nodes, constants)
     if among_likely is not None:
-        _append_network(onnx, "likely", networks[among_likely], "logits", nodes, constants)
+        _append_network(onnx, "likely", networks[among_likely], seen, "logits", nodes, constants)
         nodes += _masking(helper)
-        constants += [
-            onnx.numpy_helper.from_array(np.asarray(number, np.float32), name)
-            for name, number in (("threshold", threshold), ("never", -np.inf))
-        ]
+        constants += _floats(onnx, (("threshold", threshold), ("never", -np.inf)))
     # Of equal values the first wins, as in NumPy.
     nodes.append(
         helper.make_node("ArgMax", ["values"], ["actions"], axis=1, keepdims=0, select_last_index=0)
     )
     inputs, *_, actions = widths(networks[highest])
     kinds = onnx.TensorProto
+    outputs = [
+        helper.make_tensor_value_info("actions", kinds.INT64, ["batch"]),
+        helper.make_tensor_value_info("values", kinds.FLOAT, ["batch", actions]),
+    ]
+    if dictionary.action_labels:
+        texts = np.array(dictionary.action_labels, object)
+        constants.append(onnx.numpy_helper.from_array(texts, "action_labels"))
+        nodes.append(helper.make_node("Gather", ["action_labels", "actions"], ["labels"]))
+        outputs.append(helper.make_tensor_value_info("labels", kinds.STRING, ["batch"]))
     graph = helper.make_graph(
         nodes,
         "policy",
         [helper.make_tensor_value_info("observations", kinds.FLOAT, ["batch", inputs])],
-        [
-            helper.make_tensor_value_info("actions", kinds.INT64, ["batch"]),
-            helper.make_tensor_value_info("values", kinds.FLOAT, ["batch", actions]),
-        ],
+        outputs,
         constants,
     )
     model = helper.make_model(
@@ -69,17 +82,27 @@ def write_onnx(
         ir_version=IR_VERSION,
         producer_name="quorum-rl",
     )
-    helper.set_model_props(model, dict(facts))
+    named = {
+        name: json.dumps(said, ensure_ascii=False)
+        for name, said in asdict(dictionary).items()
+        if said
+    }
+    helper.set_model_props(model, {**facts, **named})
     onnx.checker.check_model(model, full_check=True)
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def _append_network(
-    onnx: Any, name: str, network: Network, output: str, nodes: list[Any], constants: list[Any]
+    onnx: Any,
+    name: str,
+    network: Network,
+    flow: str,
+    output: str,
+    nodes: list[Any],
+    constants: list[Any],
 ) -> None:
-    """Nodes from `observations` to `output`, and the weights they use."""
-    flow = "observations"
+    """Nodes from `flow` to `output`, and the weights they use."""
     for number, layer in enumerate(network):
         last = number == len(network) - 1
         weight, bias, made = (f"{name}.{number}.{part}" for part in ("weight", "bias", "linear"))
@@ -93,6 +116,23 @@ def _append_network(
         if not last:
             flow = f"{name}.{number}.relu"
             nodes.append(onnx.helper.make_node("Relu", [target], [flow]))
+
+
+def _floats(onnx: Any, named: Iterable[tuple[str, Any]]) -> list[Any]:
+    return [
+        onnx.numpy_helper.from_array(np.asarray(numbers, np.float32), name)
+        for name, numbers in named
+    ]
+
+
+def _preparing(helper: Any) -> list[Any]:
+    """Nodes that fill in what is missing of `observations`, and cut off what is out of range."""
+    return [
+        helper.make_node("IsNaN", ["observations"], ["missing"]),
+        helper.make_node("Where", ["missing", "fill", "observations"], ["filled"]),
+        helper.make_node("Max", ["filled", "least"], ["raised"]),
+        helper.make_node("Min", ["raised", "most"], ["prepared"]),
+    ]
 
 
 def _masking(helper: Any) -> list[Any]:

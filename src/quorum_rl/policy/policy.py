@@ -1,7 +1,7 @@
 """A trained policy: what it is, how it acts, and how it is kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary, dictionary_of, names_of
 from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network, apply, widths
 from quorum_rl.policy.file import Floats, read_policy, write_policy
@@ -22,6 +23,9 @@ class Policy:
     The action is the one for which the network `highest` has the highest output; of several, the
     first. With `among_likely` only actions count that the softmax G of that network's outputs
     makes likely: G(b|s) / max G(·|s) > `threshold`.
+
+    With a `dictionary` it takes observations by the names of their columns too, fills in what is
+    missing and cuts off what is out of range as its training did, and answers with action labels.
 
     Guarantee: a policy is computed from trained parameters and public facts alone, so it tells no
     more about an expert than the certificate of its training says.
@@ -37,6 +41,7 @@ class Policy:
     learner: str  # the name of what trained it
     world: str | None = None  # where it is at home, if that has a name
     certificate: str | None = None  # a digest of the certificate that goes with it
+    dictionary: Dictionary | None = None  # what observations and actions are called
 
     def __post_init__(self) -> None:
         networks = {name: _checked_network(name, layers) for name, layers in self.networks.items()}
@@ -56,6 +61,8 @@ class Policy:
                 f"the networks {_listed(networks)} have different numbers of inputs or of outputs: "
                 "give networks for the same observations and actions."
             )
+        if self.dictionary is not None:
+            self.dictionary.check_sizes(self.observation_size, self.action_count)
         # As a float32, because that is what it is compared as.
         if self.among_likely is not None and not (
             0 < self.threshold < 1 and 0 < np.float32(self.threshold) < 1
@@ -74,21 +81,35 @@ class Policy:
         """How many actions there are; they count from 0."""
         return widths(self.networks[self.highest])[-1]
 
-    def act(self, observations: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The actions for one observation or many.
+    def act(self, observations: Any) -> npt.NDArray[Any]:
+        """The actions for one observation or many: their labels, or numbers where they have none.
 
-        One observation gets a NumPy integer, as NumPy's own functions return one.
+        Observations are an array or, by the names of their columns, a mapping or a data frame. One
+        observation gets a NumPy scalar, as NumPy's own functions return one.
+
+        Shapes: `(…, observation_size) -> (…)`; columns `(…) -> (…)`.
+
+        Raises:
+            QuorumError: if the observations have another width or lack a column, if a value is not
+                finite, or missing without a declared fill, or so large that the outputs are not.
+        """
+        numbers = self.action_numbers(observations)
+        labels = () if self.dictionary is None else self.dictionary.action_labels
+        chosen: npt.NDArray[Any] = np.array(labels)[numbers] if labels else numbers
+        return chosen
+
+    def action_numbers(self, observations: Any) -> npt.NDArray[np.int64]:
+        """The actions as numbers from 0, whatever they are called.
 
         Shapes: `(…, observation_size) -> (…)`.
 
         Raises:
-            QuorumError: if the observations have another width, are not finite, or are so large
-                that the outputs are not.
+            QuorumError: as for `act`.
         """
         chosen: npt.NDArray[np.int64] = self.values(observations).argmax(axis=-1).astype(np.int64)
         return chosen
 
-    def values(self, observations: npt.ArrayLike) -> Floats:
+    def values(self, observations: Any) -> Floats:
         """What the policy decides by: the highest number is that of the action it takes.
 
         These are action values, or log-likelihoods up to a constant where the policy imitates; −∞
@@ -99,7 +120,7 @@ class Policy:
         Raises:
             QuorumError: as for `act`.
         """
-        seen = _checked_observations(observations, self.observation_size)
+        seen = _checked_observations(observations, self.observation_size, self.dictionary)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             outputs = {name: apply(network, seen, _relu) for name, network in self.networks.items()}
             if not all(np.isfinite(output).all() for output in outputs.values()):
@@ -131,6 +152,8 @@ class Policy:
             "world": self.world,
             "certificate": self.certificate,
         }
+        if self.dictionary is not None:
+            description["dictionary"] = asdict(self.dictionary)
         write_policy(path, self.networks, description)
 
     @classmethod
@@ -146,15 +169,22 @@ class Policy:
             name: description.get(name) for name in ("learner", "world", "certificate")
         }
         try:
+            facts["dictionary"] = dictionary_of(description.get("dictionary"))
             return cls(networks=networks, **description["decision"], **facts)
         except QuorumError as error:
             raise QuorumError(f"policy {str(path)!r}: {error}") from error
+        except (KeyError, ValueError, TypeError, ArithmeticError) as error:
+            raise QuorumError(
+                f"policy {str(path)!r} is damaged in what it calls observations and actions: get "
+                "it anew."
+            ) from error
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX model, for any runtime.
 
         Shapes: input `observations` float32 `(batch, observation_size)`; outputs `actions` int64
-            `(batch,)` and `values` float32 `(batch, action_count)`; the batch is dynamic.
+            `(batch,)`, `values` float32 `(batch, action_count)` and, of actions with labels,
+            `labels` string `(batch,)`; the batch is dynamic.
 
         Raises:
             QuorumError: without the package onnx, or if the file cannot be written.
@@ -167,6 +197,7 @@ class Policy:
             among_likely=self.among_likely,
             threshold=self.threshold,
             facts={name: fact for name, fact in facts.items() if fact is not None},
+            dictionary=self.dictionary or Dictionary(),
         )
 
 
@@ -180,27 +211,48 @@ def _check_facts(policy: Policy) -> None:
         raise QuorumError(f"the policy's threshold is {policy.threshold!r}: give a number.")
 
 
-def _checked_observations(observations: npt.ArrayLike, width: int) -> Floats:
-    """The observations as float32.
+def _checked_observations(observations: Any, width: int, named: Dictionary | None) -> Floats:
+    """The observations as float32, prepared as the dictionary says.
 
     Raises:
-        QuorumError: if they are not finite numbers, `width` of them in a row.
+        QuorumError: if they are not numbers, `width` of them in a row, or after that not finite.
     """
+    named = named or Dictionary()
+    given = _array_of(observations, width, named)
+    with np.errstate(over="ignore"):
+        seen = named.prepared(given.astype(np.float32))
+    if not np.isfinite(seen).all():
+        if not named.columns:
+            raise QuorumError("an observation is not finite in float32: give finite numbers.")
+        number = int(np.argwhere(~np.isfinite(seen))[0, -1])
+        name = named.name_at(number)
+        raise QuorumError(
+            f"the {name!r} of an observation is missing or not finite in float32: give a number; "
+            "the logs declared no value to stand for it."
+            if np.isnan(seen[..., number]).any()
+            else f"the {name!r} of an observation is not finite in float32: give finite numbers."
+        )
+    return seen
+
+
+def _array_of(observations: Any, width: int, named: Dictionary) -> npt.NDArray[Any]:
+    """Observations as an array of rows, whatever they came in."""
+    if names_of(observations) is not None:
+        return named.vectors_of(observations)
     try:
         given = np.asarray(observations)
     except ValueError as error:  # rows of different lengths
         raise QuorumError(f"the observations are no array: give rows of {width}.") from error
     if given.dtype.kind not in "fiub":
         raise QuorumError(f"the observations are of type {given.dtype}: give numbers.")
+    shape = named.columns[0].shape if len(named.columns) == 1 else ()
+    if len(shape) > 1 and given.shape[-len(shape) :] == shape:
+        given = given.reshape(*given.shape[: -len(shape)], width)
     if given.ndim == 0 or given.shape[-1] != width:
         raise QuorumError(
             f"the observations have shape {given.shape}: give ({width},) for one, or (n, {width})."
         )
-    with np.errstate(over="ignore"):
-        seen = given.astype(np.float32)
-    if not np.isfinite(seen).all():
-        raise QuorumError("an observation is not finite in float32: give finite numbers.")
-    return seen
+    return given
 
 
 def _listed(names: Any) -> str:

@@ -105,7 +105,9 @@ def plan_from_json(facts: Mapping[str, Any]) -> ReleasePlan:
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         if isinstance(error, QuorumError):
             raise
-        raise QuorumError(f"this is not a plan ({error}): make one with 'quorum plan'.") from error
+        raise QuorumError(
+            f"this is not a plan ({error}): make one with 'quorum plan release'."
+        ) from error
     return plan
 
 

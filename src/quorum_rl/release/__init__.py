@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.release.checks import accepted_assumptions as accepted_assumptions
+    from quorum_rl.release.belonging import (
+        charge_log as charge_log,
+        check_belongs as check_belongs,
+        recall as recall,
+    )
+    from quorum_rl.release.checks import (
+        accepted_assumptions as accepted_assumptions,
+        check_are_those as check_are_those,
+    )
     from quorum_rl.release.distributed import (
         count_as_told as count_as_told,
         help_release as help_release,
@@ -24,9 +32,9 @@ if TYPE_CHECKING:
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
     )
-    from quorum_rl.release.used_markers import (
-        mark_as_charged as mark_as_charged,
-        marked_as_trained as marked_as_trained,
+    from quorum_rl.release.to_file import (
+        forget_finished as forget_finished,
+        release_to_file as release_to_file,
     )
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -9,6 +9,7 @@ from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Declared, Demonstrations, smoothing_of
 from quorum_rl.privacy import Event, ReleaseEvent
+from quorum_rl.release.belonging import OTHER_EXPERTS
 
 ROUNDS_ALIKE: Final = "rounds-alike"
 QUERIED: Final = "logs-from-queried-policies"
@@ -38,7 +39,7 @@ def accepted_assumptions(
     Raises:
         QuorumError: if one is missing, unless the ledger is for research.
     """
-    known = {*ASSUMPTIONS, ROUNDS_ALIKE}
+    known = {*ASSUMPTIONS, ROUNDS_ALIKE, OTHER_EXPERTS}
     for name in accepted:
         if name not in known:
             raise unknown_name("assumption", name, known)
@@ -76,15 +77,12 @@ def check_acted(experts: LoggedExperts, declared: Declared, accepted: Sequence[s
         )
 
 
-def check_declared(
-    event: ReleaseEvent, declared: Declared, experts: LoggedExperts, accepted: Sequence[str]
-) -> None:
-    """What the owner said must fit the plan; nothing here looks at the data."""
-    if (event.actions, event.horizon) != (declared.action_count, declared.horizon):
-        raise QuorumError(
-            f"the plan is for {event.actions} actions and a horizon of {event.horizon}, but the "
-            f"demonstrations declare {declared.action_count} and {declared.horizon}: plan again."
-        )
+def check_are_those(experts: LoggedExperts, declared: Declared, accepted: Sequence[str]) -> None:
+    """The experts must be those who acted, as far as what is declared tells.
+
+    Raises:
+        QuorumError: if they see or do something else, or are another set.
+    """
     if (experts.action_count, experts.observation_size) != (
         declared.action_count,
         declared.observation_size,
@@ -93,6 +91,18 @@ def check_declared(
             f"the experts see {experts.observation_size} numbers and have {experts.action_count} "
             f"actions, but the demonstrations declare {declared.observation_size} and "
             f"{declared.action_count}: give the experts that acted."
+        )
+    check_acted(experts, declared, accepted)
+
+
+def check_declared(
+    event: ReleaseEvent, declared: Declared, experts: LoggedExperts, accepted: Sequence[str]
+) -> None:
+    """What the owner said must fit the plan; nothing here looks at the data."""
+    if (event.actions, event.horizon) != (declared.action_count, declared.horizon):
+        raise QuorumError(
+            f"the plan is for {event.actions} actions and a horizon of {event.horizon}, but the "
+            f"demonstrations declare {declared.action_count} and {declared.horizon}: plan again."
         )
     floor = min(declared.p_min or 0.0, experts.p_min)
     if event.p_min > floor:

@@ -17,9 +17,10 @@ from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan
+from quorum_rl.release.belonging import charge_log, recall
 from quorum_rl.release.checks import (
     accepted_assumptions,
-    check_acted,
+    check_are_those,
     check_declared,
     check_identities,
     check_trajectories,
@@ -29,7 +30,6 @@ from quorum_rl.release.distributed import counted_by_all
 from quorum_rl.release.mechanism import Integers, ReleaseProgress, released_lengths
 from quorum_rl.release.noise import Noise
 from quorum_rl.release.sampling import Drawn, draw_as_published, draw_fresh
-from quorum_rl.release.used_markers import mark_as_charged, marked
 from quorum_rl.types import Released
 
 REPRODUCIBLE_NOISE: Final = "reproducible noise: not private against someone who knows the seed"
@@ -106,7 +106,7 @@ def release(
         )
     # All before the charge: what is refused should not cost the pool.
     require("training_minimum", training_minimum, at_least(0))
-    check_acted(experts, declared, accepted)
+    check_are_those(experts, declared, accepted)
     by_making = made_by(experts, declared)
     held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=by_making)
     check_declared(event, declared, experts, held)
@@ -122,10 +122,9 @@ def release(
     same = {name: facts[name] for name in ("pool", "training_minimum", *(committed or ()))}
     repeats = bool(committed) and not isinstance(source, OsEntropy)
     if repeats and _is_paid(ledger.record, event, run, same):
-        mark_as_charged(demonstrations.source, declared.identity, ledger.record)
+        recall(ledger, demonstrations, accepted)
     else:
-        with marked(demonstrations.source, declared.identity, ledger):
-            ledger.charge(event, run=run, facts=facts, marks=marks)
+        charge_log(ledger, event, demonstrations, run=run, facts=facts, marks=marks)
 
     def tested(drawn: Drawn, counted: npt.NDArray[np.integer[Any]]) -> Integers:
         """How many steps of each drawn trajectory pass, with only the experts `counted`."""

@@ -9,21 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, warn_of_no_digest
 from quorum_rl.files import replacing, require_file
 from quorum_rl.json_files import object_of
 from quorum_rl.logs import read_parquet
 from quorum_rl.privacy import ReleaseEvent, event_from_json
+from quorum_rl.tensors import checksum
 from quorum_rl.types import Released, Transition
 
 METADATA_KEY: Final = b"quorum_rl.released"
-VERSION: Final = 1
+VERSION: Final = 2
+WITHOUT_DIGEST: Final = 1  # an earlier version, which is read too
 
 
 def save_released(
     released: Released, path: str | Path, facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Write prefixes to `path`, with `facts` about how they came about as metadata.
+    """Write prefixes to `path`, with `facts` about how they came about and a digest of all that.
 
     Raises:
         QuorumError: if the file cannot be written.
@@ -44,13 +46,14 @@ def save_released(
         },
         schema=_schema(released.observation_size),
     )
-    about = {
+    about: dict[str, Any] = {
         "version": VERSION,
         "observation_size": released.observation_size,
         "action_count": released.action_count,
         "horizon": released.horizon,
         "facts": dict(facts or {}),
     }
+    about["sha256"] = checksum(about, _columns(table))
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
     with replacing(Path(path)) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
@@ -68,6 +71,9 @@ def read_released(path: str | Path) -> Released:
 def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]]:
     """Prefixes that `save_released` wrote, and the facts that were written with them.
 
+    All is compared with the digest that the file carries. Who computes another digest can write
+    another file. A file of an earlier version carries none, and opens with a warning.
+
     Raises:
         QuorumError: as `read_released`.
     """
@@ -75,11 +81,12 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
     try:
         table = read_parquet(Path(path), verify=True)
         about = object_of((table.schema.metadata or {})[METADATA_KEY])
-        if about["version"] != VERSION:
+        if about["version"] not in (WITHOUT_DIGEST, VERSION):
             raise ValueError(f"it has version {about['version']}, this program reads {VERSION}")
         if not table.schema.equals(_schema(about["observation_size"])):
             raise ValueError("its columns are not those of released prefixes")
-        columns = {name: _numbers(table.column(name)) for name in table.column_names}
+        columns = _columns(table)
+        _check_digest(about, columns, path)
         released = Released(
             transitions=Transition(*(columns[name] for name in Transition._fields)),
             offsets=_offsets(columns["step"]),
@@ -104,6 +111,17 @@ def event_of(facts: Mapping[str, Any]) -> ReleaseEvent | None:
     except QuorumError:
         return None
     return event if isinstance(event, ReleaseEvent) else None
+
+
+def _check_digest(about: dict[str, Any], columns: dict[str, Any], path: str | Path) -> None:
+    if about["version"] == WITHOUT_DIGEST:
+        warn_of_no_digest(path)
+    elif about["sha256"] != checksum(about, columns):
+        raise ValueError("it was changed after it was written, by the digest that it carries")
+
+
+def _columns(table: Any) -> dict[str, Any]:
+    return {name: _numbers(table.column(name)) for name in table.column_names}
 
 
 def _schema(observation_size: int) -> Any:

@@ -24,6 +24,7 @@ from quorum_rl.budget import (
     check_signed,
     signature_path,
 )
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, read_file
 from quorum_rl.json_files import strict_object
@@ -153,7 +154,9 @@ def manifest(contents: Mapping[str, bytes]) -> bytes:
     return (json.dumps(facts, indent=2) + "\n").encode()
 
 
-def readme(made: Certificate, names: Iterable[str], *, research: bool) -> str:
+def readme(
+    made: Certificate, names: Iterable[str], named: Dictionary | None, *, research: bool
+) -> str:
     """What a bundle is, for whoever opens it."""
     held = {*names, README}
     lines = ["research: not private", ""] if research else []
@@ -168,12 +171,25 @@ def readme(made: Certificate, names: Iterable[str], *, research: bool) -> str:
     lines += [f"- {text}" for text in (*made.not_accounted, *made.limitations)]
     if made.marks:
         lines += ["", "And mind:", *(f"- {text}" for text in made.marks)]
+    lines += _asking(named)
     lines += ["", "The files", ""]
     lines += [f"{name}: {about}" for name, about in ABOUT.items() if name in held]
     lines.append(f"{MANIFEST}: The size and the SHA-256 of every file here.")
     lines += ["", "To check all of this: pip install quorum-rl, then"]
     lines += ["quorum certificate verify FOLDER", "with the name of this folder.", ""]
     return "\n".join(lines)
+
+
+def _asking(named: Dictionary | None) -> list[str]:
+    """What the policy is to be asked and what it answers, as far as anybody has named it."""
+    lines = []
+    if named is not None and named.columns:
+        lines += ["", "What the policy sees, in this order:"]
+        lines += [f"- {column.said}" for column in named.columns]
+    if named is not None and named.action_labels:
+        lines += ["", "What it answers:"]
+        lines += [f"- {number}: {label}" for number, label in enumerate(named.action_labels)]
+    return lines
 
 
 def _meaning(made: Certificate) -> list[str]:

@@ -26,12 +26,14 @@ def gather_episode(folder: Path, world: str | None) -> Maybe[EpisodePicture]:
     """
     from quorum_rl.envs import world_names  # late: worlds bring JAX
 
+    if world is None:
+        why = "The logs do not name a world, so the policy cannot be shown acting."
+        return Missing(why, meant=False)
+    if world not in world_names():
+        why = f"{world} is not one of Quorum's own worlds, so no episode is drawn here."
+        return Missing(why, meant=False)
     if not (folder / "policy.safetensors").exists():
         return Missing("There is no policy in this folder yet, so it cannot act.")
-    if world is None:
-        return Missing("The logs do not name a world, so the policy cannot be shown acting.")
-    if world not in world_names():
-        return Missing(f"{world} is not one of Quorum's own worlds, so no episode is drawn here.")
     return _drawn(folder / "policy.safetensors", world)
 
 
@@ -49,7 +51,7 @@ def _drawn(path: Path, name: str) -> Maybe[EpisodePicture]:
 
     make = partial(WorldEnv, world, time_limit=limit)
     (episode,) = play_episodes(
-        make, lambda observations, _: policy.act(observations), episodes=1, copies=1, seed=SEED
+        make, lambda seen, _: policy.action_numbers(seen), episodes=1, copies=1, seed=SEED
     )
     steps = len(episode.actions)
     ended = np.arange(steps) == steps - 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from quorum_rl.budget import Certificate
+from quorum_rl.dictionary import Dictionary
 
 SHOWN: Final = 5e-5  # of ε: less does not show
 LARGEST_EPSILON: Final = 700.0  # e^ε is a double up to here
@@ -22,10 +23,14 @@ def epsilon_text(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a part is not there, and what would make it."""
+    """Why a part is not there, and what would make it.
+
+    A part that was never `meant` to be there has no section of its own.
+    """
 
     why: str
     command: str | None = None
+    meant: bool = True
 
 
 Maybe: TypeAlias = KnownT | Missing
@@ -54,6 +59,7 @@ class Learned:
     horizon: int
     p_min: float | None
     smoothing: str | None
+    dictionary: Dictionary | None
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         notices=notices,
         guarantee=guarantee,
         spending=spending,
-        evaluation=_evaluation(folder),
+        evaluation=_evaluation(folder, learned.world),
         comparison=_comparison(folder),
         prefixes=_prefixes(folder, iterations),
         learning=_learning_curve(folder),
@@ -146,10 +146,14 @@ def _repeat(folder: Path) -> str:
     return f"quorum {command} --config {shown}/config.toml --folder {shown}-again"
 
 
-def _evaluation(folder: Path) -> Maybe[Evaluation]:
-    path = folder / "evaluation.json"
-    if not path.exists():
+def _evaluation(folder: Path, world: str | None) -> Maybe[Evaluation]:
+    found = (folder / name for name in ("evaluation.json", "estimate.json"))
+    path = next(filter(Path.exists, found), None)  # what was measured, or else estimated
+    if path is None:
         command = f"quorum evaluate {_shown_path(folder)}"
+        if world is None:
+            why = "These logs name no world, so nobody has seen the policy act. With a simulator:"
+            return Missing(why, f"{command} --world path/to/file.py:NAME")
         return Missing("The policy has not been evaluated.", command)
     with reading(path, "quorum evaluate"):
         return made_of(Evaluation, read_object(path))
@@ -158,11 +162,7 @@ def _evaluation(folder: Path) -> Maybe[Evaluation]:
 def _comparison(folder: Path) -> Maybe[ComparedMethods]:
     path = folder / "comparison.json"
     if not path.exists():
-        return Missing(
-            "This run was not compared with other methods. A comparison trains on the logs without "
-            "noise as well, so it is made on synthetic experts only:",
-            "quorum demo",
-        )
+        return Missing("This run was not compared with other methods.", meant=False)
     with reading(path, "quorum demo"):
         return made_of(ComparedMethods, read_object(path))
 
@@ -170,7 +170,7 @@ def _comparison(folder: Path) -> Maybe[ComparedMethods]:
 def _prefixes(folder: Path, iterations: int | None) -> Maybe[Prefixes]:
     path = folder / "released.parquet"
     if not path.exists():
-        return Missing("Nothing was released in this run.")
+        return Missing("Nothing was released in this run.", meant=iterations is not None)
     lengths, counts = np.unique(read_released(path).lengths, return_counts=True)
     if not len(lengths):
         return Missing("The release came out empty: no prefix had enough experts behind it.")
@@ -180,13 +180,14 @@ def _prefixes(folder: Path, iterations: int | None) -> Maybe[Prefixes]:
 def _learning_curve(folder: Path) -> Maybe[LearningCurve]:
     path = folder / "metrics.jsonl"
     if not path.exists():
-        return Missing("This run wrote no metrics, so there is no learning curve.")
+        return Missing("This run wrote no metrics, so there is no learning curve.", meant=False)
     with reading(path, "quorum fit"):
         lines = [object_of(line) for line in path.read_bytes().splitlines() if line.strip()]
         values = np.array([(number(line, "step"), number(line, "loss_on_released"))
-                           for line in lines]).reshape(-1, 2)  # fmt: skip
+                           for line in lines if "loss_on_released" in line])  # fmt: skip
     if not len(values):
-        return Missing("No step was taken on released data, so there is no learning curve.")
+        why = "No step was taken on released data, so there is no learning curve."
+        return Missing(why, meant=False)
     averaged = -(-len(values) // MOST_POINTS)
     means = [group.mean(axis=0) for group in np.array_split(values, -(-len(values) // averaged))]
     return LearningCurve(tuple((float(step), float(loss)) for step, loss in means), averaged)

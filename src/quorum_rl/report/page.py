@@ -78,6 +78,7 @@ def _templates() -> "Environment":
         lstrip_blocks=True,
     )
     made.tests["missing"] = lambda part: isinstance(part, Missing)
+    made.tests["meant"] = lambda part: not isinstance(part, Missing) or part.meant
     made.filters["epsilon"] = epsilon_text
     made.filters["percent"] = percent_text
     return made

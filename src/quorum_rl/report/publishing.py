@@ -57,7 +57,9 @@ WITH_TIMES: Final = (
     "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
     "charged: who knows when two stages of one run began knows how long the first took."
 )
-REPORTED: Final = ("evaluation.json", "comparison.json", "metrics.jsonl", RELEASED, "config.toml")
+REPORTED: Final = (
+    "evaluation.json", "estimate.json", "comparison.json", "metrics.jsonl", RELEASED, "config.toml",
+)  # fmt: skip
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
@@ -117,7 +119,8 @@ def publish(
         contents[LEDGER] = consistency.covered
     if with_released:
         contents[RELEASED] = _released(run, claim)
-    contents[README] = readme(claim, contents, research=research).encode()
+    named = Policy.load(run / POLICY).dictionary
+    contents[README] = readme(claim, contents, named, research=research).encode()
     _check_no_paths(contents, run, ledger)
     contents[MANIFEST] = manifest(contents)
     if key is not None:

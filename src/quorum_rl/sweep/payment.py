@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from quorum_rl.budget import Budget, Certificate, Entropy, Ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import RunFolder, charge_training
 from quorum_rl.privacy import Event, ReleasePlan, SelectionEvent, event_to_json
-from quorum_rl.release import REPRODUCIBLE_NOISE, read_released, release, save_released
+from quorum_rl.release import (
+    REPRODUCIBLE_NOISE,
+    read_released,
+    recall,
+    release,
+    save_released,
+)
 from quorum_rl.sweep.judge import PAID_ELSEWHERE, paid_elsewhere
 from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.trials import FREE, Trial
@@ -106,15 +109,15 @@ def pay(
 ) -> Released | None:
     """Charge what this sweep has not paid yet, and make its release; all that it released.
 
-    That is None where no release is planned, and nothing at all where it was interrupted: what it
-    would have given is lost, and its pool stays out of training.
+    That is None where no release is planned.
 
-    Guarantee: called again it charges nothing again, whoever was interrupted when; every charge
-    holds what is `committed`.
+    Guarantee: called again it charges nothing again and releases the same, whoever was interrupted
+    when: every charge holds what is `committed`, which fixes the `entropy`.
 
     Raises:
         QuorumError: if the ledger refuses, before anything is charged.
     """
+    recall(opened, asked.log, asked.accepted)
     shared, name = shared_release(trials), place.name()
     paid = Counter(charge.event for charge in opened.record.charges if charge.run == name)
     missing = Counter(events_of(asked, trials)) - paid
@@ -122,7 +125,7 @@ def pay(
     if missing:
         needed = trials[0].feasible.trajectories_needed  # they share their release
         asked.log.check_usable(asked.log.declared.minimum_experts, needed)
-    if shared is not None and missing.pop(shared.event, 0):
+    if shared is not None and (missing.pop(shared.event, 0) or not place.released.exists()):
         assert asked.experts is not None  # or no release would have been planned
         made = release(
             asked.experts,
@@ -147,21 +150,7 @@ def pay(
             facts=dict(committed),
         )
     mark_judge(asked, opened)
-    if shared is None:
-        return None
-    return read_released(place.released) if place.released.exists() else _nothing(asked.log)
-
-
-def _nothing(log: Demonstrations) -> Released:
-    """What comes out of a release that was lost."""
-    declared, no_steps = log.declared, np.zeros(0, np.int64)
-    return Released(
-        log.transitions(no_steps),
-        np.zeros(1, np.int64),
-        declared.observation_size,
-        declared.action_count,
-        declared.horizon,
-    )
+    return None if shared is None else read_released(place.released)
 
 
 def mark_judge(asked: SweepOptions, opened: Ledger) -> None:

@@ -169,5 +169,6 @@ def _together(
     for trial, (*_, last), each, earned in zip(trials, policies, scores, returns, strict=True):
         first = jax.tree.map(lambda leaf: leaf[0], last)
         result = TrialResult(trial.number, each, earned, study.released_by(trial.feasible))
-        kept.append((result, policy_of(learner, first, world=study.world.name or None)))
+        world, named = study.world.name or None, study.log.declared.dictionary
+        kept.append((result, policy_of(learner, first, world=world, dictionary=named)))
     return kept

@@ -3,7 +3,7 @@
 import json
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,14 +12,17 @@ from quorum_rl.budget import (
     Budget,
     Certificate,
     Entropy,
+    KeyedEntropy,
     Ledger,
     OsEntropy,
+    are_words,
     check_committed,
     commitments,
+    secret_words,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
-from quorum_rl.json_files import read_config
+from quorum_rl.json_files import read_config, read_object
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
@@ -36,9 +39,11 @@ from quorum_rl.sweep.results import (
 )
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import Program, Trial, planned, programs_of
+from quorum_rl.tensors import refusing_damage
 
 KEY_BITS: Final = 256
 TRIALS: Final = "trials.json"
+ANEW: Final = "bring it back, or choose another folder"
 
 
 @dataclass(frozen=True)
@@ -162,13 +167,10 @@ def _paid(
         report(removal)
     if asked.ledger is None and not book.exists():
         Budget.create(book, epsilon=None, delta=delta, kind="research")
-    entropy = OsEntropy()
-    drawn = _secrets(
-        place, lambda: _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
-    )
+    drawn = _secrets(place, asked)
     with Ledger.open(book) as opened:
         committed = _check_and_keep(place, opened, drawn)
-        released = pay(asked, trials, place, opened, entropy, committed)
+        released = pay(asked, trials, place, opened, KeyedEntropy(drawn["release"]), committed)
     every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
     if released is not None and not len(released):
@@ -190,19 +192,27 @@ def _drawn(asked: SweepOptions, entropy: Entropy) -> list[Choices]:
     return every
 
 
-def _secrets(place: RunFolder, draw: Callable[[], list[Choices]]) -> dict[str, Any]:
-    """The trials and their keys: as kept, or drawn."""
-    path = place.private / TRIALS
+def _secrets(place: RunFolder, asked: SweepOptions) -> dict[str, Any]:
+    """The trials, their keys and what the release's noise follows from: as kept, or drawn.
+
+    Raises:
+        QuorumError: if what was kept is damaged, or that of an earlier version.
+    """
+    path, entropy = place.private / TRIALS, OsEntropy()
     if path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text())
-        return kept
-    every = draw()
-    drawn = {"trials": every, "keys": [secrets.randbits(KEY_BITS) for _ in every]}
+        with refusing_damage(f"{str(path)!r} is damaged, or of an earlier version", fix=ANEW):
+            kept = read_object(path)
+            if not (are_words(kept["release"]) and len(kept["trials"]) == len(kept["keys"])):
+                raise ValueError("it holds no secrets")
+            return kept
+    every = _drawn(asked, entropy) if asked.select == "private" else asked.search.all()
+    keys = [secrets.randbits(KEY_BITS) for _ in every]
+    drawn = {"trials": every, "keys": keys, "release": secret_words(entropy)}
     return json.loads(json.dumps(drawn))  # type: ignore[no-any-return]
 
 
 def _check_and_keep(place: RunFolder, opened: Ledger, drawn: dict[str, Any]) -> dict[str, str]:
-    """Keep the trials and their keys until the sweep is complete; what its charges hold of them.
+    """Keep the secrets until the sweep is complete; what its charges hold of them.
 
     Raises:
         QuorumError: if the ledger was charged for other ones.
