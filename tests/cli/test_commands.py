@@ -17,8 +17,8 @@ from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations
 
 TINY = ("--preset", "small", "--settings", "2", "--count", "4", "--hidden", "8")
-PLAN = ("plan", "--minimum-experts", "3000", "--actions", "2", "--p-min", "0.02", "--horizon",
-        "200", "--epsilon", "7.5", "--delta", "3e-4")  # fmt: skip
+PLAN = ("plan", "release", "--minimum-experts", "3000", "--actions", "2", "--p-min", "0.02",
+        "--horizon", "200", "--epsilon", "7.5", "--delta", "3e-4")  # fmt: skip
 
 
 def test_version_is_the_package_version(quorum: Quorum) -> None:
