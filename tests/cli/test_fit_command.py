@@ -17,6 +17,7 @@ from quorum_rl.cli.fit import Fit
 from quorum_rl.cli.main import command_of
 from quorum_rl.cli.parser import flags_of
 from quorum_rl.learners import Cql, learner_to_json
+from quorum_rl.logs import open_demonstrations
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json, total_epsilon
@@ -264,11 +265,12 @@ def test_a_dry_run_knows_which_logs_the_ledger_has_used_up(
 def test_a_dry_run_heeds_the_markers_beside_a_log(
     used: str, own_ledger: bool, log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
-    """Left under another ledger. As the fit says it, word for word."""
-    log.with_name(f"{log.name}.{used}").write_text("{}")
+    """Left under another ledger, whoever the experts are. As the fit says it, word for word."""
+    witness = {"log": open_demonstrations(log).declared.identity, "ledger": "another"}
+    log.with_name(f"{log.name}.{used}").write_text(json.dumps(witness))
     ledger = tmp_path / "ledger"
     quorum("ledger", "create", ledger, "--epsilon", "60", "--delta", "1e-2")
-    more = [*BUDGET, *SMALL, "--folder", str(tmp_path / "run")]
+    more = [*BUDGET, *SMALL, "other-experts", "--folder", str(tmp_path / "run")]
     more += ["--ledger", str(ledger)] * own_ledger
     local = ["fit", str(log), *more, "--method", "local"]
     releasing = ["fit", str(log), str(experts_file), *more, *RELEASING]
