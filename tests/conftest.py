@@ -5,6 +5,7 @@ import tempfile
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,14 @@ training/test_loop_data.py
 training/test_mechanism.py
 training/test_noise.py
 """
+
+
+@pytest.fixture
+def quorum(capsys: pytest.CaptureFixture[str]) -> Any:
+    """The command, as a test runs it."""
+    from commands import Quorum
+
+    return Quorum(capsys)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Quorum
 from cryptography.exceptions import InvalidSignature
 from ledger_files import ACCEPTED, BOTH, FLOOR, TRAINING, charge, ledger_of
 from run_folders import USUAL, Making, names
 
 from quorum_rl.budget.checking import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
-from quorum_rl.cli.main import main
 from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
@@ -78,6 +78,15 @@ def _relisted(out: Path, name: str | None) -> None:
     (out / "MANIFEST.json").write_text(json.dumps(facts))
 
 
+def _listed_anew(path: Path) -> None:
+    """As whoever changed a file would write the manifest."""
+    content, manifest = path.read_bytes(), path.with_name("MANIFEST.json")
+    facts = json.loads(manifest.read_text())
+    digest = hashlib.sha256(content).hexdigest()
+    facts["files"][path.name] = {"bytes": len(content), "sha256": digest}
+    manifest.write_text(json.dumps(facts))
+
+
 @pytest.mark.parametrize("said", CHANGES)
 def test_a_changed_bundle_is_noticed(run: Path, out: Path, said: str) -> None:
     publish(run, out)
@@ -91,13 +100,7 @@ def test_a_bundle_whose_manifest_was_written_anew_still_needs_a_true_certificate
     publish(run, out)
     path = out / "certificate.json"
     path.write_text(path.read_text().replace('"steps": 100', '"steps": 10'))
-    content = path.read_bytes()
-    facts = json.loads((out / "MANIFEST.json").read_text())
-    facts["files"]["certificate.json"] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    _listed_anew(path)
     assert "events[1].steps is 10, not 100" in fault(out)
 
 
@@ -119,23 +122,21 @@ def test_a_signed_bundle_shows_that_one_key_signed_all_of_it(
 
 
 def test_whoever_writes_the_whole_bundle_anew_is_told_apart_by_a_signature_alone(
-    run: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, out: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     """The attack: a ledger of 100 steps becomes one of 4, and all else follows it."""
     publish(run, out, key=_key(tmp_path))
-    main(["certificate", "verify", str(out)])
-    assert "UNSIGNED" not in capsys.readouterr().out
+    assert "UNSIGNED" not in quorum("certificate", "verify", out)
     cheaper = replace(TRAINING, steps=4)
     (tmp_path / "forger").mkdir()
     ledger = ledger_of(charge(FLOOR, 1, **ACCEPTED), charge(cheaper, 1, **ACCEPTED))
     forged = Making(tmp_path / "forger")(ledger, FLOOR, cheaper)
     publish(forged, tmp_path / "forged")
-    main(["certificate", "verify", str(tmp_path / "forged")])
-    assert "UNSIGNED: the whole bundle is not signed" in capsys.readouterr().out
-    main(["certificate", "verify", str(tmp_path / "forged"), "--json"])
-    assert json.loads(capsys.readouterr().out)["unsigned"]
-    main(["certificate", "verify", str(forged)])
-    assert "UNSIGNED: the certificate is not signed" in capsys.readouterr().out
+    words = ("certificate", "verify", tmp_path / "forged")
+    assert "UNSIGNED: the whole bundle is not signed" in quorum(*words)
+    assert quorum.facts(*words)["unsigned"]
+    said = quorum("certificate", "verify", forged)
+    assert "UNSIGNED: the certificate is not signed" in said
 
 
 def _key(folder: Path) -> Path:
@@ -154,13 +155,7 @@ def test_a_policy_put_beside_a_signed_certificate_is_not_taken_for_signed(
     true = Policy.load(out / "policy.safetensors")
     layer = Layer(np.full((3, 2), 7, np.float32), np.zeros(2, np.float32))
     Policy(**(vars(true) | {"networks": {"values": (layer,)}})).save(out / "policy.safetensors")
-    content = (out / "policy.safetensors").read_bytes()
-    facts = json.loads((out / "MANIFEST.json").read_text())
-    facts["files"]["policy.safetensors"] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    (out / "MANIFEST.json").write_text(json.dumps(facts))
+    _listed_anew(out / "policy.safetensors")
     (out / "MANIFEST.json.sig").unlink()
     assert "is not signed as a whole" in fault(out, public_key=public)
 
@@ -244,24 +239,16 @@ def test_without_onnx_the_bundle_is_written_without_its_model(
     check_bundle(out)
 
 
-def test_the_command_publishes_and_checks(
-    run: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["publish", str(run), "--out", str(out)])
-    said = capsys.readouterr().out
+def test_the_command_publishes_and_checks(run: Path, out: Path, quorum: Quorum) -> None:
+    said = quorum("publish", run, "--out", out)
     assert "stays in" in said
     assert "config.json" in said
-    main(["certificate", "verify", str(out)])
-    said = capsys.readouterr().out
+    said = quorum("certificate", "verify", out)
     assert "6 files are as the manifest says" in said
     assert "agrees with its ledger" in said
-    main(["publish", str(run), "--out", str(out.with_name("other")), "--json"])
-    assert set(json.loads(capsys.readouterr().out)["files"]) == USUAL
-    for wrong in (["publish", str(run)], ["publish", str(run), "--out", str(out)]):
-        with pytest.raises(SystemExit) as stopped:
-            main(wrong)
-        assert stopped.value.code == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    assert set(quorum.facts("publish", run, "--out", out.with_name("other"))["files"]) == USUAL
+    quorum.refused("publish", run)
+    quorum.refused("publish", run, "--out", out)
 
 
 def test_names_are_in_the_bundle_and_its_readme(run: Path, out: Path) -> None:

@@ -25,13 +25,14 @@ from quorum_rl.envs import (
     get_world,
     start,
     with_params,
+    world_names,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.evaluation import (
+    PROTOCOLS,
     Protocol,
     as_fraction_of,
     evaluation_params,
-    get_protocol,
     greedy_policy,
     gymnasium_returns,
     interquartile_mean,
@@ -215,7 +216,7 @@ def test_gymnasium_returns_are_those_gymnasium_records() -> None:
 # --- scores ---
 
 
-@pytest.mark.parametrize("name", ["CartPole", "Acrobot", "HIV"])
+@pytest.mark.parametrize("name", world_names())
 def test_a_random_policy_scores_0_and_the_reference_1(name: str) -> None:
     world = get_world(name)
     ends = np.array([world.facts.random_return, world.facts.reference_return])
@@ -324,14 +325,12 @@ def test_scores_that_cannot_be_summarised_are_refused() -> None:
 
 
 def test_the_papers_protocol_evaluates_ten_times_over_the_last_10000_steps() -> None:
-    paper = get_protocol("paper")
+    paper = PROTOCOLS["paper"]
     assert paper.steps(40_000) == tuple(range(31_000, 40_001, 1000))
     assert paper.steps(2000) == tuple(range(1100, 2001, 100))  # shorter: over its last half
     assert paper.steps(3) == (2, 3)
     assert paper.steps(1) == (1,)
-    assert get_protocol("final").steps(40_000) == (40_000,)
-    with pytest.raises(QuorumError, match="did you mean paper"):
-        get_protocol("papers")
+    assert PROTOCOLS["final"].steps(40_000) == (40_000,)
 
 
 @given(st.integers(1, 50), st.integers(1, 200), st.integers(1, 300))
@@ -349,7 +348,7 @@ def test_evaluations_are_evenly_spaced_and_end_with_training(
 
 
 def test_a_protocol_averages_the_scores_of_each_run() -> None:
-    paper = get_protocol("paper")
+    paper = PROTOCOLS["paper"]
     scores = np.random.default_rng(5).normal(size=(10, 3))
     np.testing.assert_allclose(paper.average(list(scores)), scores.mean(axis=0))
     with pytest.raises(QuorumError, match="11 evaluations"):

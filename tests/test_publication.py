@@ -158,18 +158,19 @@ def test_a_policy_with_the_certificate_of_another_is_refused(
     publish(run, out)
 
 
-def test_a_certificate_that_does_not_cover_what_the_run_did_is_refused(
-    making: Making, out: Path
+@pytest.mark.parametrize(
+    ("charged", "planned", "choices", "said"),
+    [
+        ([charge(FLOOR, 1)], [FLOOR, TRAINING], {}, "does not name all that the run"),
+        ([*BOTH], [], {"method": "non-private"}, "without noise"),
+        ([charge(FLOOR, 1), charge(FLOOR, 1)], [FLOOR], {}, "claims no finite epsilon"),
+    ],
+)
+def test_what_the_certificate_does_not_guarantee_is_refused(
+    making: Making, out: Path, charged: Any, planned: Any, choices: Any, said: str
 ) -> None:
-    """A shared ledger: the certificate is an older one, of somebody else's run."""
-    run = making(ledger_of(charge(FLOOR, 1)), FLOOR, TRAINING)
-    assert "does not name all that the run" in refusal(run, out)
-
-
-def test_a_policy_trained_without_noise_is_refused_whatever_lies_beside_it(
-    making: Making, out: Path
-) -> None:
-    assert "without noise" in refusal(making(ledger_of(*BOTH), method="non-private"), out)
+    """One of somebody else's run under a shared ledger, of no noise, and of no finite epsilon."""
+    assert said in refusal(making(ledger_of(*charged), *planned, **choices), out)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +180,6 @@ def test_marked_certificates_are_refused(making: Making, out: Path, text: str) -
     run = making(ledger_of(*BOTH, mark(text)), FLOOR, TRAINING)
     assert f"is marked {text!r}" in refusal(run, out)
     assert "leave out --research" in refusal(run, out, research=True)
-
-
-def test_an_infinite_epsilon_is_refused(making: Making, out: Path) -> None:
-    run = making(ledger_of(charge(FLOOR, 1), charge(FLOOR, 1)), FLOOR)
-    assert "claims no finite epsilon" in refusal(run, out)
 
 
 def test_research_is_published_only_as_research(making: Making, out: Path) -> None:
@@ -428,16 +424,6 @@ def test_the_report_is_made_anew_and_not_taken_from_the_folder(
     made = certificate_in((fitted_run / "ledger.jsonl").read_bytes(), None)
     assert made.statement in html.unescape(page)
     assert page == (tmp_path / "two" / "report.html").read_text()
-
-
-def test_a_released_file_names_no_one_in_its_metadata(tmp_path: Path) -> None:
-    path = tmp_path / "released.parquet"
-    save_released(some_prefixes(), path, event_to_json(FLOOR))
-    found = pq.ParquetFile(path)
-    assert set(found.schema_arrow.metadata) == {b"quorum_rl.released"}
-    assert set(found.metadata.metadata) == {b"quorum_rl.released", b"ARROW:schema"}
-    assert found.metadata.created_by.startswith("parquet-cpp-arrow version ")
-    assert str(tmp_path).encode() not in path.read_bytes()
 
 
 def test_a_run_without_a_release_says_nothing_of_prefixes_and_what_holds_instead(

@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from cartpole import alike
 
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population
-from quorum_rl.experts.networks import new_network
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import collect
 from quorum_rl.pipeline import Comparison, FitSettings, Method, Outcome, Study, compared
@@ -29,11 +28,8 @@ PUBLISHED = replace(PRIVATE, mode="paper", averaging=0.0, private_steps=600)
 
 @pytest.fixture(scope="module", name="study")
 def _study() -> Study:
-    one = new_network(jax.random.key(0), (4, 2), 1.0)
-    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
-    population = Population(observation_size=4, action_count=2, network=everyone)
     world = get_world("CartPole")
-    acting = population.smoothed(0.1)
+    acting = alike(EXPERTS).smoothed(0.1)
     log, experts = collect(acting, world, trajectories=3, minimum_experts=EXPERTS - 1, seed=0)
     return Study(experts, log, world, 1e-3, range(2))
 

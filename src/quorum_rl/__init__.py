@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from quorum_rl.pipeline import fit as fit
     from quorum_rl.policy import Policy as Policy
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "budget": "Budget Certificate",
-            "experts": "ExpertSet",
-            "logs": "Demonstrations",
-            "pipeline": "fit",
-            "policy": "Policy",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)
 
     def __dir__() -> list[str]:
         return sorted([*__all__, "__version__"])

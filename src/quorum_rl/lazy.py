@@ -1,23 +1,33 @@
 """Rooms whose parts are loaded when they are used: what is light is quick to load."""
 
-from collections.abc import Callable, Mapping
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def load_when_used(
-    room: str, names_of: Mapping[str, str]
-) -> tuple[list[str], Callable[[str], Any]]:
-    """`__all__` and `__getattr__` of a room: the names that it offers, by the module they are in.
+def load_when_used(room: str) -> tuple[list[str], Callable[[str], Any]]:
+    """`__all__` and `__getattr__` of a room: what its `__init__` imports as its own for type
+    checkers, which import nothing.
 
     A module must not have the name of something that the room offers: Python would bind that name
     to the module.
     """
-    module_of = {name: module for module, names in names_of.items() for name in names.split()}
+    source = Path(str(sys.modules[room].__file__)).read_text(encoding="utf-8")
+    module_of = {
+        alias.name: statement.module
+        for statement in ast.walk(ast.parse(source))
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname == alias.name
+    }
 
     def get(name: str) -> Any:
-        if name not in module_of:
+        module = module_of.get(name)
+        if module is None:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        return getattr(import_module(f"{room}.{module_of[name]}"), name)
+        return getattr(import_module(module), name)
 
     return sorted(module_of), get

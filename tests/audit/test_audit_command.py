@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Quorum
 
 from quorum_rl.audit import AuditSizes, draw_findings, suite
 from quorum_rl.audit.bounds import LowerBound, lower_bound
 from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
 from quorum_rl.audit.planted_bugs import BUGS
-from quorum_rl.cli.main import main
 
 
 def finding(epsilon: float, certain: float) -> Finding:
@@ -37,11 +37,10 @@ def _found(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 
 
 def test_claims_that_stand_are_shown_with_their_bounds(
-    found: list[Finding], capsys: pytest.CaptureFixture[str]
+    found: list[Finding], quorum: Quorum
 ) -> None:
     found.append(finding(2.1, 1.9))  # above the claim, but not certainly
-    main(["audit", "--only", "training"])
-    shown = capsys.readouterr().out
+    shown = quorum("audit", "--only", "training")
     assert "2.000" in shown
     assert "2.100" in shown
     assert "stands" in shown
@@ -49,11 +48,10 @@ def test_claims_that_stand_are_shown_with_their_bounds(
 
 
 def test_a_claim_that_no_result_could_refute_does_not_stand(
-    found: list[Finding], capsys: pytest.CaptureFixture[str]
+    found: list[Finding], quorum: Quorum
 ) -> None:
     found.append(replace(finding(1.1, 1.0), ceiling=1.9))
-    main(["audit", "--only", "training"])
-    shown = capsys.readouterr().out
+    shown = quorum("audit", "--only", "training")
     assert "too few runs" in shown
     assert "cannot be refuted with so few runs, which could show at most 1.900" in shown
     assert "stands" not in shown
@@ -68,14 +66,12 @@ def test_a_finding_from_before_ceilings_were_written_down_gets_its_own() -> None
 
 
 def test_a_refuted_claim_is_exit_status_1(
-    found: list[Finding], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    found: list[Finding], quorum: Quorum, tmp_path: Path
 ) -> None:
     found.append(finding(2.5, 2.2))
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", "--only", "release", "--json", "--out", str(tmp_path / "out.json")])
-    assert stopped.value.code == 1
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((tmp_path / "out.json").read_text())
+    out = tmp_path / "out.json"
+    printed = quorum.facts("audit", "--only", "release", "--out", out, status=1)
+    assert printed == json.loads(out.read_text())
     assert printed["findings"][0]["refuted"] is True
     assert Finding.from_json(printed["findings"][0]) == found[0]
     assert {"commit", "machine", "seconds", "configuration"} <= printed.keys()
@@ -84,27 +80,22 @@ def test_a_refuted_claim_is_exit_status_1(
 
 
 def test_a_planted_bug_that_is_found_is_success_and_one_that_is_missed_is_not(
-    found: list[Finding], capsys: pytest.CaptureFixture[str]
+    found: list[Finding], quorum: Quorum
 ) -> None:
     found.append(finding(2.5, 2.2))
-    main(["audit", "--planted", "all"])
-    shown = capsys.readouterr().out
+    shown = quorum("audit", "--planted", "all")
     assert "SELF-TEST" in shown
     assert all(name in shown for name in BUGS)
     assert BUGS.keys() == suite.WORST_CASES.keys()
     found[:] = [finding(1.0, 0.9)]
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", "--planted", "noise-halved"])
-    assert stopped.value.code == 1
-    assert "missed: noise-halved" in capsys.readouterr().out
+    assert "missed: noise-halved" in quorum("audit", "--planted", "noise-halved", status=1)
 
 
 def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
-    found: list[Finding], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    found: list[Finding], quorum: Quorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found.append(finding(2.5, 2.2))
-    main(["audit", "--planted", "all", "--repeats", "3", "--json"])
-    printed = json.loads(capsys.readouterr().out)
+    printed = quorum.facts("audit", "--planted", "all", "--repeats", 3)
     assert printed["caught"] == dict.fromkeys(BUGS, 3)
     assert [outcome["seed"] for outcome in printed["outcomes"]["noise-halved"]] == [0, 1, 2]
     assert printed["outcomes"]["noise-halved"][2]["certain"] == [2.2]
@@ -114,9 +105,7 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
     assumed = replace(finding(2.5, 2.2), note="if so")
     acted = replace(finding(2.5, 2.2), threat=ACTIONS)
     monkeypatch.setattr(suite, "tried", lambda _: [assumed, acted])
-    with pytest.raises(SystemExit):
-        main(["audit", "--planted", "clipping-off", "--repeats", "2", "--json"])
-    printed = json.loads(capsys.readouterr().out)
+    printed = quorum.facts("audit", "--planted", "clipping-off", "--repeats", 2, status=1)
     assert printed["caught"] == {"clipping-off": 0}
     sound = printed["without bugs"]
     assert (sound["findings"], sound["accused"]) == (28, 28)
@@ -136,30 +125,20 @@ def test_a_self_test_counts_what_it_catches_and_whom_it_accuses_without_a_bug(
         (("--repeats", "2"), "--repeats has no effect without --planted"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", *words])
-    assert stopped.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("quorum: ")
-    assert said in shown
-    assert shown.count("\n") == 1
+def test_mistakes_are_one_sentence(words: tuple[str, ...], said: str, quorum: Quorum) -> None:
+    assert said in quorum.refused("audit", *words)
 
 
 def test_a_picture_is_replaced_only_if_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: list[Finding]
+    tmp_path: Path, quorum: Quorum, found: list[Finding]
 ) -> None:
     found.append(finding(1.0, 0.9))
     picture = tmp_path / "a.svg"
     picture.write_text("mine")
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", "--only", "release", "--picture", str(picture)])
-    assert stopped.value.code == 2
-    assert "--overwrite" in capsys.readouterr().err
+    words = ("audit", "--only", "release", "--picture", picture)
+    assert "--overwrite" in quorum.refused(*words)
     assert picture.read_text() == "mine"
-    main(["audit", "--only", "release", "--picture", str(picture), "--overwrite"])
+    quorum(*words, "--overwrite")
     assert "<svg" in picture.read_text()
 
 

@@ -14,7 +14,7 @@ from ledger_records import DELTA, charged
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger, verify
 from quorum_rl.budget.certificates import rounded_up
-from quorum_rl.budget.record import RELATION, Mark
+from quorum_rl.budget.record import RELATION
 from quorum_rl.budget.verifier import TOLERANCE
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy.accounting import total_epsilon
@@ -180,8 +180,3 @@ def test_mode_paper_shows_the_published_sum_and_why_it_is_not_valid(
     assert incomplete is not None
     assert not incomplete.complete
     assert incomplete.epsilon == pytest.approx(7.5, rel=1e-9)
-
-
-def test_marks_are_shown(training: TrainingEvent) -> None:
-    shown = certificate(charged(training, marks=(Mark("diagnostics", "2030-01-01"),)))
-    assert shown.marks == ("diagnostics",)

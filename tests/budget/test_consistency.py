@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Quorum
 from json_trees import Place, changed, leaves, value_at
 from ledger_files import (
     ACCEPTED,
@@ -28,7 +29,6 @@ from quorum_rl.budget.checking import check_certificate, check_consistent
 from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.budget.schema import certificate_of
 from quorum_rl.budget.verifier import TOLERANCE, independent_epsilon
-from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import TrainingEvent
 
@@ -168,20 +168,19 @@ NOISES = (20_000.0, 1_000.0, 100.0, 16.0, 2.2, 0.42)  # for an ε of 0.001 to 10
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("part", [0.9991, 1.0009])
 def test_an_epsilon_that_was_changed_by_less_than_a_thousandth_is_found(
-    noise: float, part: float, files: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    noise: float, part: float, files: Callable[..., Path], quorum: Quorum
 ) -> None:
     event = TrainingEvent(sampling_rate=1.0, noise_multiplier=noise, steps=20)
     ledger = ledger_of(charge(event, 1, **ACCEPTED), epsilon=500.0)
     path = files(ledger)
-    main(["certificate", "verify", str(path)])
-    assert "the bound is epsilon = " in capsys.readouterr().out
+    assert "the bound is epsilon = " in quorum("certificate", "verify", path)
     text = path.read_text()
     shown = json.loads(text)["epsilon"]
     for other in {shown * part, round(shown * part, 4)} - {shown}:
         lie = json.loads(text) | {"epsilon": other}
         lie["statement"] = lie["statement"].replace(f"ε = {shown:.4f}", f"ε = {other:.4f}")
         path.write_text(json.dumps(lie))
-        assert "agree" in refused(capsys, "certificate", "verify", str(path), status=1)
+        assert "agree" in quorum.refused("certificate", "verify", path, status=1)
 
 
 def test_the_accounting_may_be_wrong_and_the_second_route_notices(
@@ -257,56 +256,40 @@ def files(tmp_path: Path) -> Callable[[bytes, Certificate | None], Path]:
     return write
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str, status: int = 2) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    said = capsys.readouterr().err
-    assert stopped.value.code == status
-    assert said.count("\n") == 1
-    return said
-
-
 def test_the_command_compares_a_certificate_with_the_ledger_beside_it(
-    files: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    files: Callable[..., Path], quorum: Quorum
 ) -> None:
     path = files(EXAMPLES["both"])
-    main(["certificate", "verify", str(path)])
-    assert "holds and agrees with its ledger" in capsys.readouterr().out
-    main(["certificate", "verify", str(path), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    assert "holds and agrees with its ledger" in quorum("certificate", "verify", path)
+    facts = quorum.facts("certificate", "verify", path)
     assert facts["epsilon"] == certificate_in(EXAMPLES["both"]).epsilon
     assert (facts["later_entries"], facts["torn_since"], facts["signed"]) == (0, False, [])
     for shown in (path, path.parent):
-        main(["certificate", "show", str(shown), "--json"])
-        assert json.loads(capsys.readouterr().out) == json.loads(path.read_text())
-    main(["certificate", "verify", str(path.parent)])
-    assert "holds and agrees with its ledger" in capsys.readouterr().out
+        assert quorum.facts("certificate", "show", shown) == json.loads(path.read_text())
+    assert "holds and agrees with its ledger" in quorum("certificate", "verify", path.parent)
     path.write_text(path.read_text().replace('"steps": 100', '"steps": 10'))
-    said = refused(capsys, "certificate", "verify", str(path), status=1)
+    said = quorum.refused("certificate", "verify", path, status=1)
     assert "events[1].steps is 10, not 100" in said
 
 
 def test_the_command_takes_the_ledger_from_elsewhere(
-    files: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: Callable[..., Path], tmp_path: Path, quorum: Quorum
 ) -> None:
     path = files(EXAMPLES["both"])
     book = (tmp_path / "ledger.jsonl").rename(tmp_path / "desks.ledger")
-    words = ("certificate", "verify", str(path))
-    assert "say with --ledger where" in refused(capsys, *words)
-    assert "there is no ledger" in refused(capsys, *words, "--ledger", str(tmp_path / "none"))
-    main([*words, "--ledger", str(book)])
-    assert "agrees" in capsys.readouterr().out
-    assert "has its own delta" in refused(capsys, *words, "--delta", "0.1")
+    words = ("certificate", "verify", path)
+    assert "say with --ledger where" in quorum.refused(*words)
+    assert "there is no ledger" in quorum.refused(*words, "--ledger", tmp_path / "none")
+    assert "agrees" in quorum(*words, "--ledger", book)
+    assert "has its own delta" in quorum.refused(*words, "--delta", "0.1")
 
 
 def test_the_command_says_that_a_ledger_has_gone_on_since(
-    files: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    files: Callable[..., Path], quorum: Quorum
 ) -> None:
     older = certificate_in(ledger_of(*BOTH))
     path = files(ledger_of(*BOTH, charge(FLOOR, 5)), older)
-    main(["certificate", "verify", str(path)])
-    said = capsys.readouterr().out
+    said = quorum("certificate", "verify", path)
     assert "older than the ledger, which has 1 more entries since" in said
     assert "not covered" in said
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Quorum
 from hypothesis import given, settings, strategies as st
 from json_trees import changed, leaves, value_at
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -25,7 +26,6 @@ from ledger_files import (
 
 from quorum_rl.budget import ASSUMPTIONS
 from quorum_rl.budget.schema import certificate_of, read_certificate, schema_text
-from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError
 
 SCHEMA: dict[str, Any] = json.loads(schema_text())
@@ -47,10 +47,9 @@ def refusal(facts: Any) -> str:
     return said
 
 
-def test_the_schema_is_one_and_its_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schema_is_one_and_its_command_prints_it(quorum: Quorum) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    main(["certificate", "schema"])
-    assert capsys.readouterr().out == schema_text()
+    assert quorum("certificate", "schema") == schema_text()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

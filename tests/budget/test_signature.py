@@ -4,43 +4,29 @@ import json
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Quorum
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ledger_files import EXAMPLES, certificate_in
 
-from quorum_rl.cli.main import main
-
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def of(*words: str | Path) -> str:
-        capsys.readouterr()
-        main(["certificate", *map(str, words)])
-        return capsys.readouterr().out
-
-    return of
+def run(quorum: Quorum) -> Run:
+    return partial(quorum, "certificate")
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Run:
-    def of(*words: str | Path, status: int = 2) -> str:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main(["certificate", *map(str, words)])
-        said = capsys.readouterr().err
-        assert stopped.value.code == status
-        assert said.count("\n") == 1
-        return said
-
-    return of
+def refused(quorum: Quorum) -> Run:
+    return partial(quorum.refused, "certificate")
 
 
 @pytest.fixture

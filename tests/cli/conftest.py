@@ -3,16 +3,12 @@
 import shutil
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
-from commands import Quorum
+from cartpole import under_the_pole
 from remembered_plans import remembered_plans
 
 from quorum_rl.cli.main import main
 from quorum_rl.experts import save_population
-from quorum_rl.experts.networks import Layer
-from quorum_rl.experts.population import Population
 
 __all__ = ["remembered_plans"]  # a fixture for all tests here
 
@@ -22,26 +18,10 @@ PLAN = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilo
         "0.1")  # fmt: skip
 
 
-@pytest.fixture
-def quorum(capsys: pytest.CaptureFixture[str]) -> Quorum:
-    return Quorum(capsys)
-
-
 @pytest.fixture(scope="session")
 def experts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Experts who push the cart under the falling pole, each a little otherwise."""
-    rng = np.random.default_rng(0)
-    lean = np.array([0.0, 0.2, 1.0, 1.0]) + rng.normal(0, 0.05, (EXPERTS, 4))
-    network = (
-        Layer(
-            jnp.asarray(np.stack([-lean, lean], axis=-1), jnp.float32),
-            jnp.zeros((EXPERTS, 2), jnp.float32),
-        ),
-    )
     path = tmp_path_factory.mktemp("experts") / "experts.safetensors"
-    origin = {"world": "CartPole", "hidden": []}
-    population = Population(observation_size=4, action_count=2, network=network, origin=origin)
-    save_population(population, path)
+    save_population(under_the_pole(EXPERTS, spread=0.05), path)
     return path
 
 

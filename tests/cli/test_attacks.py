@@ -148,7 +148,8 @@ def test_lists_that_grow_too_long_are_refused_while_they_are_read(
     """A list of many numbers is one row, so the number of rows says nothing about it."""
     path = tmp_path / "lists.parquet"
     lists = pa.ListArray.from_arrays(pa.array([0, 4_000_000], pa.int32()), np.zeros(4_000_000))
-    pq.write_table(pa.table({"expert": [0], "observation": lists}), path)
+    one = {name: [0] for name in ("expert", "episode", "step", "action", "reward", "terminated")}
+    pq.write_table(pa.table({**one, "observation": lists}), path)
     monkeypatch.setenv("QUORUM_MEMORY_GIB", "0.01")
     assert "says that it holds" in refused("demos", "import", str(path), *IMPORT)
 

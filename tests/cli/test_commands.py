@@ -17,6 +17,8 @@ from quorum_rl.experts import load_population, save_population
 from quorum_rl.logs import open_demonstrations
 
 TINY = ("--preset", "small", "--settings", "2", "--count", "4", "--hidden", "8")
+PLAN = ("plan", "release", "--minimum-experts", "3000", "--actions", "2", "--p-min", "0.02",
+        "--horizon", "200", "--epsilon", "7.5", "--delta", "3e-4")  # fmt: skip
 
 
 def test_version_is_the_package_version(quorum: Quorum) -> None:
@@ -78,6 +80,9 @@ def test_an_episode_is_drawn(tmp_path: Path, quorum: Quorum) -> None:
         (("demos", "collect", "e", "--out", "x", "--gymnasium", "CartPole-v1"), "--horizon"),
         (("demos", "show", "none.arrow"), "none.arrow"),
         (("demos", "agreement", "a", "b"), "--diagnostics-not-private"),
+        ((*PLAN, "--out", "plan.json", "--epsilon", "0"), "epsilon is 0"),
+        ((*PLAN, "--out", "plan.json", "--stop-probability", "0.1"), "exclude each other"),
+        ((*PLAN, "--out", "no/such/folder/plan.json"), "no/such/folder"),
     ],
 )
 def test_a_mistake_is_answered_with_one_sentence_and_nothing_is_written(
@@ -127,11 +132,6 @@ def test_a_floor_that_no_policy_can_have_is_refused(
     assert p_min in quorum.refused("demos", "collect", experts_file, "--out", out, "--p-min", p_min)
     assert p_min in quorum.refused("experts", "returns", experts_file, "--p-min", p_min,
                                    "--diagnostics-not-private")  # fmt: skip
-
-
-def test_existing_experts_are_not_overwritten_unasked(experts_file: Path, quorum: Quorum) -> None:
-    words = ("experts", "train", "CartPole", "--out", experts_file, *TINY)
-    assert "--overwrite" in quorum.refused_for_free(experts_file.parent, *words)
 
 
 def test_demonstrations_go_from_collecting_to_a_table_and_back(

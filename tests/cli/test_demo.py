@@ -4,30 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
+from cartpole import alike
 from commands import Quorum
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.cli import demo, expert_training
 from quorum_rl.cli.demo import EXPERTS
 from quorum_rl.cli.experts import Train
-from quorum_rl.experts import Population, save_population
-from quorum_rl.experts.networks import new_network
+from quorum_rl.experts import save_population
 from quorum_rl.pipeline import FitSettings
 
 FEW = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=1)
 
 
 def save_alike(command: Train) -> None:
-    """Experts who all do the same."""
-    one = new_network(jax.random.key(0), (4, 4, 2), 1.0)
-    everyone = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (EXPERTS, *leaf.shape)), one)
-    population = Population(
-        observation_size=4, action_count=2, network=everyone, origin={"world": "CartPole"}
-    )
-    save_population(population, command.out)
+    save_population(alike(EXPERTS, 4), command.out)
 
 
 @pytest.fixture(name="quick")

@@ -5,28 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from cartpole import balancing
 from commands import Quorum
 from scipy import stats
 
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import policy_returns, returns_of
 from quorum_rl.learners import Bc, Bcq, Learner
-from quorum_rl.nets import Layer
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.release import save_released
 from quorum_rl.types import Released, Transition
 
 CARTPOLE = get_world("CartPole")
-BALANCING = jnp.array([0.0, 0.2, 1.0, 1.0], jnp.float32)  # push under the falling pole
-
-
-def balancing(world: str | None = "CartPole") -> Policy:
-    weight = jnp.stack([-BALANCING, BALANCING], axis=1)
-    return policy_of(Bc(hidden_sizes=()), {"policy": (Layer(weight, jnp.zeros(2)),)}, world=world)
 
 
 @pytest.fixture

@@ -144,12 +144,3 @@ def test_experts_nobody_has_seen_are_released_from_once_their_owner_answers_for_
     assert facts["released"] == str(out)
     assert facts["event"] == "release"
     assert 0 <= facts["prefixes"] <= 3
-
-
-def test_the_agreement_of_such_experts_is_measured_under_diagnostics(
-    folder: Path, log: Path, quorum: Quorum
-) -> None:
-    mean = quorum.facts("demos", "agreement", log, folder, "--experts-output", "logits",
-                        "--samples", "4", "--diagnostics-not-private")["mean"]  # fmt: skip
-    assert 0 < mean[0] <= 1
-    assert mean[-1] <= mean[0]

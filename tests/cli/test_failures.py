@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,6 @@ from commands import Quorum, forget, networks
 from quorum_rl.budget import read_ledger
 from quorum_rl.pipeline import training_stage
 from quorum_rl.pipeline.folder import RunFolder
-from quorum_rl.policy import Layer, Policy
 
 DECLARED = ("--actions", "2", "--observations", "4", "--horizon", "8")
 BUDGET = ("--epsilon", "20", "--delta", "1e-3")
@@ -46,11 +44,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield path
     # Lazily: a library may hold the file that it could not write until it is collected.
     subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def cut_short(path: Path, share: float = 0.5) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
 
 
 # The disk.
@@ -129,61 +122,6 @@ def test_an_error_of_the_system_that_nobody_expected_is_a_sentence_too(
 # Files that others wrote.
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_an_interrupted_download_of_logs_is_recognised(
-    share: float, table: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    cut_short(table, share)
-    words = ("demos", "import", table, "--out", tmp_path / "own.arrow", *DECLARED)
-    said = quorum.refused_for_free(tmp_path, *words)
-    assert "is not a whole Parquet file" in said
-    assert ". " not in said
-    assert ".." not in said
-
-
-@pytest.mark.parametrize("which", ["log.arrow", "experts.safetensors"])
-def test_half_a_file_of_logs_or_experts_is_refused_before_anything_is_written(
-    which: str, log: Path, experts_file: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    experts = tmp_path / "experts.safetensors"
-    shutil.copy(experts_file, experts)
-    cut_short(tmp_path / which)
-    fit = ("fit", log, experts, *BUDGET, *SMALL, "--folder", tmp_path / "run")
-    assert which in quorum.refused_for_free(tmp_path, *fit)
-
-
-def test_half_a_file_of_a_policy_or_of_a_release_is_refused(
-    tmp_path: Path, log: Path, quorum: Quorum
-) -> None:
-    policy = tmp_path / "policy.safetensors"
-    layer = Layer(np.zeros((4, 2), np.float32), np.zeros(2, np.float32))
-    Policy(networks={"q": (layer,)}, highest="q", learner="cql").save(policy)
-    cut_short(policy)
-    assert "policy.safetensors" in quorum.refused("evaluate", policy)
-    ledger, released = tmp_path / "ledger", tmp_path / "released.parquet"
-    quorum("ledger", "create", ledger, *BUDGET)
-    released.write_bytes(b"PAR1 and no more")
-    train = ("fit", log, "--released", released, "--ledger", ledger, *BUDGET, *SMALL)
-    said = quorum.refused_for_free(tmp_path, *train, "--folder", tmp_path / "run")
-    assert "released.parquet" in said
-
-
-@pytest.mark.parametrize(
-    ("column", "called"),
-    [("expert", "exprt"), ("action", "actions"), ("observation_0", "observaton_0")],
-)
-def test_a_wrong_column_name_is_answered_with_the_nearest_one(
-    column: str, called: str, table: Path, tmp_path: Path, quorum: Quorum
-) -> None:
-    read = pq.read_table(table)
-    names = [called if name == column else name for name in read.column_names]
-    pq.write_table(read.rename_columns(names).replace_schema_metadata(None), table)
-    words = ("demos", "import", table, "--out", tmp_path / "own.arrow", *DECLARED)
-    said = quorum.refused_for_free(tmp_path, *words)
-    assert f"unknown column {column!r} (did you mean {called}?)" in said
-    assert str(table) in said
-
-
 def test_columns_may_be_called_anything_if_that_is_said(
     table: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
@@ -215,25 +153,3 @@ def test_a_refused_fit_can_be_mended_and_started_in_the_same_folder(
     quorum.refused_for_free(tmp_path, *command, folder, *BUDGET)
     said = quorum.refused_for_free(tmp_path, *command, tmp_path / "again" / "run", *BUDGET)
     assert "belongs to the ledger" in said
-
-
-@pytest.mark.parametrize(
-    ("trajectories", "experts", "says"),
-    [
-        # By what is declared: how many there really are is private.
-        (5, 59, "the plan counts on 60 experts, but the demonstrations declare only 59"),
-        (4, 137, "would reserve 4 trajectories of every expert and leave 1 for training"),
-    ],
-)
-def test_less_than_the_plan_counts_on_is_refused_at_no_cost(
-    trajectories: int, experts: int, says: str,
-    experts_file: Path, planned: Path, tmp_path: Path, quorum: Quorum,
-) -> None:  # fmt: skip
-    log, ledger, out = (tmp_path / name for name in ("log.arrow", "ledger", "out.parquet"))
-    quorum("demos", "collect", experts_file, "--out", log, "--p-min", "0.1", "--trajectories",
-           trajectories, "--param", "time_limit", "8", "--minimum-experts", experts)  # fmt: skip
-    quorum("ledger", "create", ledger, "--epsilon", "30", "--delta", "1e-3")
-    release = ("release", log, experts_file, "--plan", planned, "--ledger", ledger, "--out", out)
-    assert says in quorum.refused_for_free(
-        tmp_path, *release, "--accept", "one-expert-each", "floor-everywhere"
-    )

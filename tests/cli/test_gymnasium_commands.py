@@ -3,27 +3,21 @@
 import sys
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
+from cartpole import balancing
 from commands import Quorum
 
 from quorum_rl.envs import get_world
 from quorum_rl.evaluation import same_world
-from quorum_rl.learners import Bc
 from quorum_rl.logs import open_demonstrations
-from quorum_rl.nets import Layer
-from quorum_rl.pipeline.export import policy_of
 
 CARTPOLE = ("--gymnasium", "CartPole-v1", "--episodes", "4")
 
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    """Pushes the cart under the falling pole."""
-    lean = jnp.array([0.0, 0.2, 1.0, 1.0], jnp.float32)
-    network = (Layer(jnp.stack([-lean, lean], axis=1), jnp.zeros(2)),)
     path = tmp_path / "policy.safetensors"
-    policy_of(Bc(hidden_sizes=()), {"policy": network}, world="CartPole").save(path)
+    balancing().save(path)
     return path
 
 

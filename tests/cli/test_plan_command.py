@@ -33,49 +33,6 @@ def test_a_plan_for_machines_has_every_fact_under_the_name_of_its_option(quorum:
     assert facts["stop_probability"] == 0
 
 
-# What the analysis promises: the published thresholds to 1%, ours at most 2% above these.
-
-
-@pytest.mark.parametrize(
-    ("words", "published", "longest", "ours"),
-    [((*CARTPOLE, "--iterations", "25"), 1360, 39, 164), (LUNAR_LANDER, 2963, 0, 343)],
-    ids=["CartPole", "LunarLander"],
-)
-def test_thresholds_are_those_of_the_analysis(
-    words: tuple[str, ...], published: float, longest: int, ours: float, quorum: Quorum
-) -> None:
-    paper = quorum.facts("plan", "release", *words, "--mode", "paper")
-    tight = quorum.facts("plan", "release", *words, "--objective", "threshold")
-    assert paper["threshold"] == pytest.approx(published, rel=0.01)
-    assert paper["longest_prefix"] == longest
-    assert paper["feasible"] is (longest > 0)
-    assert tight["threshold"] <= 1.02 * ours
-    assert tight["feasible"] is True
-
-
-def test_by_default_more_transitions_are_expected_than_with_the_lowest_threshold(
-    quorum: Quorum,
-) -> None:
-    richest = quorum.facts("plan", "release", *CARTPOLE)
-    lowest = quorum.facts("plan", "release", *CARTPOLE, "--objective", "threshold")
-    assert richest["expected_transitions"] > lowest["expected_transitions"]
-    assert richest["threshold"] > lowest["threshold"]
-
-
-def test_without_a_floor_the_release_stops_at_random(quorum: Quorum) -> None:
-    facts = quorum.facts("plan", "release", *CARTPOLE, "--p-min", "None", "--iterations", "25")
-    assert facts["p_min"] == 0
-    assert 0 < facts["stop_probability"] < 1
-
-
-def test_an_epsilon_far_beyond_privacy_is_planned_for_like_any_other(quorum: Quorum) -> None:
-    small = ("--minimum-experts", "30", "--p-min", "0.1", "--horizon", "8", "--delta", "1e-3")
-    facts = quorum.facts(
-        "plan", "release", *CARTPOLE, *small, "--epsilon", "60", "--iterations", "4"
-    )
-    assert facts["feasible"] is True
-
-
 def test_a_person_sees_a_table_and_how_long_the_prefixes_should_be(quorum: Quorum) -> None:
     shown = quorum("plan", "release", *CARTPOLE, "--iterations", "25")
     for word in ("threshold", "query noise scale", "pool size", "expected transitions", "█"):
@@ -105,14 +62,6 @@ def test_a_plan_that_gives_nothing_says_what_would_change_that_and_is_no_error(
         ), option
 
 
-def test_too_few_declared_experts_are_no_error(quorum: Quorum) -> None:
-    words = (*CARTPOLE, "--iterations", "25", "--objective", "threshold", "--minimum-experts", "20")
-    facts = quorum.facts("plan", "release", *words)
-    assert facts["feasible"] is False
-    assert facts["longest_prefix"] == 0
-    assert "experts instead of 20" in quorum("plan", "release", *words)
-
-
 def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
     tmp_path: Path, quorum: Quorum
 ) -> None:
@@ -124,38 +73,6 @@ def test_a_plan_is_written_to_a_file_which_is_not_replaced_unasked(
     )
     quorum("plan", "release", *words, "--epsilon", "5", "--overwrite")
     assert json.loads(path.read_text())["epsilon"] == 5
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("--epsilon", "0"), "epsilon is 0"),
-        (("--epsilon", "nan"), "epsilon is nan"),
-        (("--epsilon", "inf"), "epsilon is inf"),
-        (("--delta", "1"), "delta is 1"),
-        (("--minimum-experts", "1"), "experts is 1"),
-        (("--actions", "1"), "actions is 1"),
-        (("--horizon", "0"), "horizon is 0"),
-        (("--prefix-cap", "0"), "prefix_cap is 0"),
-        (("--iterations", "0"), "iterations is 0"),
-        (("--p-min", "0.6"), "p_min is 0.6"),
-        (("--stop-probability", "0.1"), "exclude each other"),
-        (("--p-min", "0", "--stop-probability", "1"), "stop_probability is 1"),
-        (("--p-min", "0", "--mode", "paper"), "mode paper needs a floor"),
-        (("--agreement", "2"), "agreement is 2"),
-        (("--out", "no/such/folder/plan.json"), "no/such/folder"),
-    ],
-)
-def test_numbers_that_make_no_plan_are_refused_in_one_sentence(
-    words: tuple[str, ...],
-    named: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    quorum: Quorum,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = ("plan", "release", *CARTPOLE, "--out", "plan.json", *words)
-    assert named in quorum.refused_for_free(tmp_path, *plan)
 
 
 FIT = ("plan", "fit", "--actions", "3", "--observations", "6", "--delta", "1e-4",

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,19 +148,6 @@ def test_the_half_length_option_moves_the_centres_of_mass(gymnasium_steps: Any) 
     assert_same(recorded, params, Acrobot(centre_of_mass_at_half_length=True))
     with pytest.raises(AssertionError):
         assert_same(recorded, params)
-
-
-def test_truncation_comes_when_gymnasiums_time_limit_does() -> None:
-    env = gymnasium.make("Acrobot-v1", max_episode_steps=5)
-    env.reset(seed=0)
-    params = AcrobotParams(time_limit=5)
-    state, _ = WORLD.reset(jax.random.key(0), params)
-    step = jax.jit(WORLD.step)
-    for time in range(5):
-        _, _, _, truncated, _ = env.step(1)
-        ours = step(jax.random.key(0), state, jnp.int32(1), params)
-        state = ours.state
-        assert bool(ours.truncated) == truncated == (time == 4)
 
 
 def test_an_episode_starts_within_gymnasiums_range() -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,21 +91,6 @@ def test_states_beyond_the_limits_are_stepped_like_any_other(gymnasium_steps: An
     recorded = gymnasium_steps.from_states("CartPole-v1", {}, states, actions)
     assert 0.5 < recorded.terminated.mean() < 0.9
     assert_same(recorded, WORLD.default_params())
-
-
-def test_truncation_comes_when_gymnasiums_time_limit_does() -> None:
-    """A pole that cannot fall in time: the limit is 7, and both say so at the seventh step."""
-    env = gymnasium.make("CartPole-v1", max_episode_steps=7)
-    env.reset(seed=0)
-    params = CartPoleParams(time_limit=7)
-    state, _ = WORLD.reset(jax.random.key(0), params)
-    step = jax.jit(WORLD.step)
-    for time in range(7):
-        action = time % 2
-        _, _, _, truncated, _ = env.step(action)
-        ours = step(jax.random.key(0), state, jnp.int32(action), params)
-        state = ours.state
-        assert bool(ours.truncated) == truncated == (time == 6)
 
 
 def test_an_episode_starts_uniformly_within_gymnasiums_range() -> None:

@@ -15,7 +15,7 @@ from gymnasium_check import faultless
 
 from quorum_rl.envs import get_world, gymnasium_bridge, with_params, world_names
 from quorum_rl.envs.gymnasium_bridge import WorldEnv, episode_key
-from quorum_rl.envs.gymnasium_worlds import GYMNASIUM_WORLDS, register_worlds
+from quorum_rl.envs.gymnasium_worlds import GYMNASIUM_WORLDS
 from quorum_rl.errors import QuorumError
 
 NAMES = tuple(GYMNASIUM_WORLDS)
@@ -41,14 +41,6 @@ def test_every_world_is_registered() -> None:
 @pytest.mark.parametrize("name", CHECKED_HERE)
 def test_gymnasium_finds_nothing_wrong_with(name: str) -> None:
     faultless(gymnasium.make(name))
-
-
-def test_registering_again_changes_nothing() -> None:
-    before = dict(gymnasium.registry)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        register_worlds()
-    assert dict(gymnasium.registry) == before
 
 
 def test_importing_the_names_registers_the_worlds_and_leaves_jax_alone() -> None:

@@ -142,11 +142,6 @@ def test_a_policy_always_sees_the_same_number_of_rows() -> None:
     assert shapes == {(3, 12)}
 
 
-def test_our_own_worlds_can_be_played_by_name() -> None:
-    (episode,) = play_episodes("quorum/CartPole-v0", leaning, episodes=1)
-    assert episode.observations.shape == (len(episode.actions) + 1, 4)
-
-
 @pytest.mark.parametrize(
     ("env", "message"),
     [

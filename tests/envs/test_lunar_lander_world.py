@@ -98,13 +98,6 @@ def test_number_types_stay_the_same_under_64_bit_jax() -> None:
     assert {name.partition("(")[0] for name in wide[1]} == {"float32", "int32", "bool"}
 
 
-def test_the_setting_grid_has_a_thousand_worlds_with_the_default_limit() -> None:
-    settings: Any = WORLD.settings()
-    assert settings.gravity.shape == (1000,)
-    assert (settings.time_limit == 1000).all()
-    assert (settings.wind_power.min(), settings.wind_power.max()) == (0.0, 5.0)
-
-
 def test_states_and_episodes_are_drawn_with_the_lander_in_view() -> None:
     first, observation = begun()
     state, rows = first, []

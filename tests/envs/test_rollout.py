@@ -101,13 +101,6 @@ def test_a_copys_history_does_not_depend_on_how_many_there_are(name: str, steps:
     assert len(np.unique(many[2].action.T, axis=0)) > 5  # and copies differ from each other
 
 
-def test_a_stack_of_equal_settings_is_one_setting() -> None:
-    params = with_params(CARTPOLE, gravity=9.0, time_limit=15)
-    stacked = jax.tree.map(lambda leaf: jnp.asarray([leaf] * COPIES), params)
-    alike = random_history(CARTPOLE, jax.random.key(2), params)
-    assert_equal_trees(alike, random_history(CARTPOLE, jax.random.key(2), stacked), exactly=False)
-
-
 def test_each_copy_has_its_own_setting() -> None:
     """`vmap` over params equals a loop over them."""
     gravities = np.linspace(8.75, 11.0, COPIES)

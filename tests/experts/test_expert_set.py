@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -175,27 +176,28 @@ def test_single_precision_answers_come_back_as_distributions_in_double_precision
     assert given.dtype == np.float32
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_probability_that_is_not_finite_names_expert_state_and_action(value: float) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({(3, 4, 2): np.nan}, r"expert 13 \(d\) in state 4, action 2 .*nan"),
+        ({(3, 4, 2): np.inf}, r"expert 13 \(d\) in state 4, action 2 .*inf"),
+        (
+            {(1, 0): [-0.1, 0.5, 0.6], (2, 3): [0.6, 0.65, -0.25]},
+            r"expert 12 \(c\) in state 3, action 2 .* -0\.25: .*softmax",
+        ),
+        (
+            {(0, 1): [0.3, 0.3, 0.401], (4, 2): [0.3, 0.3, 0.3]},
+            r"expert 14 \(e\) in state 2 .* sum to 0\.9: .*1e-05",
+        ),
+    ],
+)
+def test_of_answers_that_are_none_the_worst_is_named_with_its_file(
+    changes: dict[tuple[int, ...], Any], said: str
+) -> None:
     given = answers()
-    given[3, 4, 2] = value
-    with pytest.raises(QuorumError, match=rf"expert 13 in state 4, action 2 .*{value}"):
-        check(given)
-
-
-def test_of_negative_probabilities_the_worst_is_named() -> None:
-    given = answers()
-    given[1, 0] = [-0.1, 0.5, 0.6]
-    given[2, 3] = [0.6, 0.65, -0.25]
-    with pytest.raises(QuorumError, match=r"expert 12 in state 3, action 2 .* -0\.25: .*softmax"):
-        check(given)
-
-
-def test_of_wrong_sums_the_worst_is_named_with_its_file() -> None:
-    given = answers()
-    given[0, 1] *= 1.001
-    given[4, 2] *= 0.9
-    with pytest.raises(QuorumError, match=r"expert 14 \(e\) in state 2 .* sum to 0\.9: .*1e-05"):
+    for place, value in changes.items():
+        given[place] = value
+    with pytest.raises(QuorumError, match=said):
         check(given, names=list("abcde"))
 
 

@@ -79,7 +79,7 @@ def test_experts_in_states_of_their_own_answer_as_when_queried_bit_for_bit(
     population: Population, rows: int
 ) -> None:
     own = np.random.default_rng(rows).normal(0, 2, (37, rows, 4)).astype(np.float32)
-    found = population.own_probabilities(own)
+    found = population.among(slice(None))(own)
     for expert in range(37):
         asked = population.probabilities_of(slice(expert, expert + 1), own[expert])[0]
         np.testing.assert_array_equal(found[expert], asked)
@@ -127,7 +127,7 @@ def test_a_query_does_not_depend_on_whether_a_promised_floor_is_kept(
 
 def test_common_states_get_the_bits_of_own_states(population: Population, states: Any) -> None:
     """What is queried is what acted, also when the actions alone are asked for."""
-    own = population.own_probabilities(np.broadcast_to(states, (len(population), *states.shape)))
+    own = population.among(slice(None))(np.broadcast_to(states, (len(population), *states.shape)))
     np.testing.assert_array_equal(population.probabilities(states), own)
     everyone = slice(0, len(population))
     greedy = population.greedy_actions(everyone, states)

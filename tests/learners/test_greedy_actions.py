@@ -16,7 +16,6 @@ from quorum_rl.learners import (
     DoubleDqn,
     Learner,
     get_learner,
-    learner_names,
 )
 
 VALUES = jnp.array([[5.0, 4.0, 3.0], [1.0, 2.0, 3.0], [-9.0, -8.0, -7.0]])
@@ -40,22 +39,6 @@ def test_bcq_takes_the_most_valuable_of_the_likely_actions(
     outputs = {"action_values": VALUES, "imitation": jnp.log(LIKELIHOODS) + 7.0}
     scores = Bcq(threshold=threshold).scores(outputs)
     assert scores.argmax(axis=-1).tolist() == actions
-
-
-def test_bcq_masks_exactly_the_unlikely_actions() -> None:
-    outputs = {"action_values": VALUES, "imitation": jnp.log(LIKELIHOODS)}
-    scores = np.asarray(Bcq(threshold=0.3).scores(outputs))
-    ratio = LIKELIHOODS / LIKELIHOODS.max(axis=1, keepdims=True)
-    np.testing.assert_array_equal(scores, np.where(ratio > 0.3, VALUES, -np.inf))
-
-
-def test_the_other_learners_take_the_highest_output() -> None:
-    for learner, name in (
-        (Cql(), "action_values"),
-        (DoubleDqn(), "action_values"),
-        (Bc(), "policy"),
-    ):
-        assert learner.scores({name: VALUES}).argmax(axis=-1).tolist() == [0, 2, 2]
 
 
 def test_one_observation_and_many_get_the_same_actions(learner: DenseLearner) -> None:
@@ -99,8 +82,7 @@ def test_what_standardises_observations_has_as_many_numbers_as_they() -> None:
 
 
 def test_learners_are_found_by_name() -> None:
-    assert learner_names() == ("cql", "bcq", "bc", "double-dqn")
-    for name in learner_names():
+    for name in ("cql", "bcq", "bc", "double-dqn"):
         learner: Learner = get_learner(name, hidden_sizes=(512,))
         assert isinstance(learner, Learner)
         assert isinstance(learner, DenseLearner)

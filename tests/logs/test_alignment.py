@@ -16,9 +16,7 @@ from quorum_rl.logs import (
     TableColumns,
     from_padded,
     from_step_arrays,
-    open_demonstrations,
     read_table,
-    save_demonstrations,
 )
 
 
@@ -66,13 +64,6 @@ def test_indices_of_any_shape_gather_and_bad_ones_are_refused(
     for bad in (-1, log.transition_count):
         with pytest.raises(IndexError):
             log.transitions([0, bad])
-
-
-def test_a_file_gives_back_what_gymnasium_did(
-    log: Demonstrations, recorded: Any, tmp_path: Path
-) -> None:
-    save_demonstrations(log, tmp_path / "log.arrow")
-    assert_as_recorded(open_demonstrations(tmp_path / "log.arrow"), recorded)
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -231,13 +231,6 @@ def test_a_sure_action_is_always_taken(actions: int, data: Any) -> None:
         assert drawn(np.eye(actions)[sure], np.array(uniform)) == sure
 
 
-def test_evenly_spread_numbers_give_actions_in_their_proportions() -> None:
-    probabilities = np.array([0.2, 0.0, 0.5, 0.3])
-    uniform = (np.arange(1000) + 0.5) / 1000
-    actions = drawn(np.broadcast_to(probabilities, (1000, 4)), uniform)
-    np.testing.assert_array_equal(np.bincount(actions, minlength=4), [200, 0, 500, 300])
-
-
 # Worlds and experts that are odd
 
 
@@ -313,17 +306,6 @@ def test_any_gymnasium_environment_can_be_collected_from(from_gymnasium: Collect
     assert log.episodes.terminated.any()
     assert log.episodes.truncated.any()
     assert_gymnasiums_steps(log)
-
-
-def test_sure_experts_do_in_gymnasium_what_they_are_sure_of() -> None:
-    experts = greedy_by_hand(population(3, experts=2), 0.0)
-    log, logged = collect_from_gymnasium(
-        experts, "CartPole-v1", trajectories=3, horizon=500, seed=0
-    )
-    steps, expert = rows_of(log)
-    queried = logged.probabilities(np.asarray(steps.observation))[expert, np.arange(len(expert))]
-    np.testing.assert_array_equal(queried.argmax(axis=1), steps.action)
-    assert log.declared.world == "CartPole-v1"
 
 
 def test_collecting_from_gymnasium_depends_on_the_seed(from_gymnasium: Collected) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import Quorum
 
-from quorum_rl.cli.main import main
 from quorum_rl.errors import QuorumError, UndigestedWarning
 from quorum_rl.experts import load_population, save_population
 from quorum_rl.experts.networks import Layer
@@ -104,20 +104,15 @@ def test_values_that_no_import_takes_are_refused(
 
 
 @pytest.mark.filterwarnings("default::quorum_rl.errors.UndigestedWarning")
-def test_a_file_of_before_opens_and_says_that_it_has_no_digest(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["demos", "show", str(path)])
-    assert "what the file holds agrees with it" in capsys.readouterr().out
+def test_a_file_of_before_opens_and_says_that_it_has_no_digest(path: Path, quorum: Quorum) -> None:
+    assert "what the file holds agrees with it" in quorum("demos", "show", path)
     rewritten(path, without_digest)
     with pytest.warns(UndigestedWarning, match="carries no digest") as warned:
         open_demonstrations(path)
     assert len(warned) == 1
-    main(["demos", "show", str(path), "--json"])
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["digest"].startswith("none")
-    assert shown.err.startswith(f"quorum: {str(path)!r} carries no digest")
-    assert shown.err.count("\n") == 1
+    assert quorum.facts("demos", "show", path)["digest"].startswith("none")
+    assert quorum.err.startswith(f"quorum: {str(path)!r} carries no digest")
+    assert quorum.err.count("\n") == 1
 
 
 def test_deeply_nested_metadata_is_refused_in_a_sentence(path: Path) -> None:

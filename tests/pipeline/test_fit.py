@@ -274,14 +274,6 @@ def test_where_nothing_comes_out_only_the_private_steps_are_taken(tmp_path: Path
     assert len(read_ledger(made.folder / "ledger.jsonl").charges) == 2
 
 
-def test_the_non_private_method_is_refused_unless_one_says_that_one_knows(
-    everyone: Crowd, tmp_path: Path
-) -> None:
-    with pytest.raises(QuorumError, match="diagnostics_not_private=True"):
-        fitted(everyone, tmp_path / "run", settings=NON_PRIVATE)
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_non_private_method_has_no_certificate_and_marks_the_ledger_it_is_given(
     everyone: Crowd, tmp_path: Path
 ) -> None:

@@ -16,11 +16,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.population import Population
 from quorum_rl.logs import Demonstrations, collect
-from quorum_rl.pipeline import FitSettings, fit
-
-SETTINGS = FitSettings(
-    allow_noise=True, method="dp-sgd", private_steps=2, sampling_rate=0.2, batch_size=8
-)
+from quorum_rl.pipeline import fit
 
 
 @pytest.fixture(scope="module", name="demonstrations")
@@ -35,32 +31,6 @@ def _demonstrations() -> Demonstrations:
     return collect(
         experts, world, with_params(world, time_limit=4), trajectories=2, minimum_experts=30
     )[0]
-
-
-def test_a_second_run_with_the_same_seed_pays_again_and_is_refused_when_nothing_is_left(
-    demonstrations: Demonstrations, tmp_path: Path
-) -> None:
-    book = tmp_path / "ledger"
-    Ledger.create(book, epsilon=1.2, delta=1e-3)
-
-    def run(name: str) -> None:
-        fit(
-            demonstrations,
-            None,
-            epsilon=1.0,
-            delta=1e-3,
-            settings=SETTINGS,
-            folder=tmp_path / name,
-            budget=Budget(book),
-            accepted=("one-expert-each",),
-            seed=7,
-            report=lambda _: None,
-        )
-
-    run("first")
-    with pytest.raises(QuorumError, match="over the ledger's budget"):
-        run("second")
-    assert len(read_ledger(book).charges) == 1
 
 
 def test_a_release_whose_training_cannot_be_paid_is_not_made(

@@ -199,15 +199,6 @@ def test_a_rate_that_is_given_is_taken_and_mode_paper_has_one_for_all_steps() ->
     assert planned(replace(asked, optimiser="sgd")).private_learning_rate == 0.5
 
 
-def test_where_too_little_would_be_released_every_step_is_private_and_a_note_says_so() -> None:
-    chosen = replace(FEW, release_share=0.05)
-    plan = planned(chosen, replace(DECLARED, minimum_experts=300))
-    assert plan.release is None
-    assert plan.private is not None
-    (note,) = plan.notes
-    assert note.startswith("about 0 transitions would be released with 0.05 of epsilon, too few")
-
-
 def test_a_release_as_small_as_one_likes_can_be_asked_for() -> None:
     small = replace(FEW, iterations=2)
     assert planned(small).release is None
@@ -362,17 +353,3 @@ def test_what_training_would_refuse_is_refused_by_the_plan(
     """The release comes first, and would be paid for in vain."""
     with pytest.raises(QuorumError, match=says):
         planned(replace(FEW, **choice))
-
-
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        ({"epsilon": 0.0}, r"epsilon is 0.0: give a positive"),
-        ({"epsilon": float("nan")}, "epsilon is nan"),
-        ({"delta": 1.0}, r"delta is 1.0: give a number between 0 and 1"),
-        ({"delta": 0.0}, "delta is 0.0"),
-    ],
-)
-def test_a_budget_that_is_none_is_refused(budget: dict[str, Any], says: str) -> None:
-    with pytest.raises(QuorumError, match=says):
-        planned(**budget)

@@ -61,19 +61,6 @@ def test_just_as_many_usable_experts_as_declared_are_enough(tmp_path: Path) -> N
     assert fitted(enough, tmp_path / "run").released is not None
 
 
-def test_a_release_by_itself_counts_them_too(tmp_path: Path) -> None:
-    one = filed(crowd(), tmp_path)
-    plan = a_release(one.log)
-    ledger = tmp_path / "ledger.jsonl"
-    Ledger.create(ledger, epsilon=EPSILON, delta=DELTA)
-    before = ledger.read_bytes()
-    few = shortened(one.log, 12, plan.event.pool_size)
-    with Ledger.open(ledger) as opened, pytest.raises(QuorumError, match="fewer than 399 experts"):
-        release(one.experts, few, plan, opened, accepted=tuple(ASSUMPTIONS))
-    assert ledger.read_bytes() == before
-    assert not list(tmp_path.glob("log.arrow.*"))
-
-
 def a_release(log: Demonstrations, **changes: Any) -> Any:
     declared = log.declared
     return plan_release(
@@ -99,7 +86,7 @@ def test_training_after_a_release_needs_as_many_who_have_something_left(tmp_path
     with Ledger.open(ledger) as opened:
         prefixes = release(
             one.experts, log, plan, opened, accepted=tuple(ASSUMPTIONS), training_minimum=0
-        )
+        ).released
         facts = {"ledger": opened.record.identity, **event_to_json(plan.event)}
     save_released(prefixes, tmp_path / "released.parquet", facts)
     with pytest.raises(QuorumError, match="fewer experts than the 399"):

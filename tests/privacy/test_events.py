@@ -10,6 +10,7 @@ from claims import USUAL
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import (
     Event,
+    SelectionEvent,
     TrainingEvent,
     event_from_json,
     event_to_json,
@@ -20,9 +21,10 @@ RELEASE = replace(USUAL, prefix_cap=100, pool_size=4)
 STOPPING = replace(RELEASE, p_min=0.0, stop_probability=0.05)
 PAPER = replace(RELEASE, mode="paper", pool_size=0)
 TRAINING = TrainingEvent(sampling_rate=128 / 3000, noise_multiplier=20.0, steps=374_780)
+SELECTION = SelectionEvent.of(TRAINING, 10)
 
 
-@pytest.mark.parametrize("event", [RELEASE, STOPPING, PAPER, TRAINING])
+@pytest.mark.parametrize("event", [RELEASE, STOPPING, PAPER, TRAINING, SELECTION])
 def test_an_event_comes_back_from_json_bit_for_bit(event: Event) -> None:
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
 

@@ -78,11 +78,6 @@ def test_mode_tight_needs_no_higher_thresholds_than_the_analysis_found(name: str
     assert plan.longest_prefix_if_all_agree == ROWS[name].horizon
 
 
-def test_lunar_lander_is_feasible_only_in_mode_tight() -> None:
-    assert not planned("LunarLander 7.5", mode="paper").feasible
-    assert planned("LunarLander 7.5").feasible
-
-
 @pytest.mark.parametrize("name", ["CartPole 7.5", "HIV 7.5", "CartPole 10"])
 @pytest.mark.parametrize("floor", [True, False])
 def test_a_plan_costs_what_it_claims_and_hardly_less(name: str, floor: bool) -> None:

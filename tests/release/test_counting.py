@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings, strategies as st
+from ledger_files import FLOOR
 from tree_logs import random_tables, table_experts, tree_logs
 from trees import Floats, grow
 
@@ -29,21 +30,10 @@ from quorum_rl.release.counting import (
 from quorum_rl.release.mechanism import Integers
 from quorum_rl.release.sampling import draw_as_published
 
-EVENT = ReleaseEvent(
-    mode="tight",
-    experts=4,
-    actions=2,
-    p_min=0.1,
-    stop_probability=0.0,
-    horizon=12,
-    prefix_cap=12,
-    iterations=1,
-    theta=2.0,
-    threshold=3.0,
-    threshold_epsilon=1.0,
-    query_epsilon=1.0,
-    pool_size=3,
-)
+EVENT = replace(
+    FLOOR, experts=4, p_min=0.1, horizon=12, prefix_cap=12, iterations=1, theta=2.0, threshold=3.0,
+    threshold_epsilon=1.0, query_epsilon=1.0, pool_size=3,
+)  # fmt: skip
 
 
 class Drawn(NamedTuple):

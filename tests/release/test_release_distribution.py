@@ -96,7 +96,7 @@ def released_nodes(case: Case, runs: int, folder: Path) -> Ints:
     Ledger.create(path, epsilon=None, delta=None, kind="research")
     plan = ReleasePlan(event, epsilon=1.0, delta=0.1, agreement=0.9)
     with Ledger.open(path) as ledger:
-        released = release(experts, log, plan, ledger, entropy=SeededEntropy(4))
+        released = release(experts, log, plan, ledger, entropy=SeededEntropy(4)).released
     states = np.asarray(released.transitions.next_observation)[:, 0].astype(np.int64)
     nodes = np.bincount(states[released.offsets[1:] - 1], minlength=case.tree.nodes)
     nodes[0] = runs - len(released)

@@ -11,7 +11,7 @@ from quorum_rl.budget import Ledger, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy.planner import ReleasePlan
-from quorum_rl.release import release_and_keep
+from quorum_rl.release import release
 from quorum_rl.types import Released
 
 
@@ -95,7 +95,7 @@ def test_what_remains_for_training_never_overlaps_the_pool(
     many: Scene, plan: ReleasePlan, path: Path
 ) -> None:
     with Ledger.open(path) as ledger:
-        kept = release_and_keep(*many, plan, ledger, accepted=EVERYTHING).remaining
+        kept = release(*many, plan, ledger, accepted=EVERYTHING).remaining
     seen = np.concatenate([episode.observations[:, 0] for episode in kept])
     position = np.arange(len(many.log)) % 5
     rest = [many.log.episode(int(e)).observations[:, 0] for e in np.flatnonzero(position >= 3)]
@@ -109,7 +109,7 @@ def test_in_mode_paper_prefixes_and_what_remains_are_exactly_the_log(
     one = scene([3] * 10)
     event = replace(sharp.event, mode="paper", theta=1.2, threshold=1.5, prefix_cap=4)
     with Ledger.open(research) as ledger:
-        outcome = release_and_keep(*one, replace(sharp, event=event), ledger)
+        outcome = release(*one, replace(sharp, event=event), ledger)
     remaining, everything = (
         log.transitions(np.arange(log.transition_count)) for log in (outcome.remaining, one.log)
     )
@@ -132,6 +132,6 @@ def test_mode_paper_with_fewer_trajectories_than_draws_uses_them_all(
     one = scene([1] * 4)
     published = replace(sharp, event=replace(sharp.event, mode="paper"))
     with Ledger.open(research) as ledger:
-        outcome = release_and_keep(*one, published, ledger)
+        outcome = release(*one, published, ledger)
     assert len(outcome.released) == 4
     assert outcome.remaining.transition_count == 0

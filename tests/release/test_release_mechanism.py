@@ -5,28 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from ledger_files import FLOOR
 
-from quorum_rl.privacy.events import ReleaseEvent
 from quorum_rl.release import mechanism
 from quorum_rl.release.mechanism import Integers, released_lengths
 
 UNIT = 16  # lattice steps of the event below
-EVENT = ReleaseEvent(
-    mode="tight",
-    experts=4,
-    actions=2,
-    p_min=0.1,
-    stop_probability=0.0,
-    horizon=40,
-    prefix_cap=30,
-    iterations=3,
-    theta=2.0,
-    threshold=3.0,
-    threshold_epsilon=1.0,
-    query_epsilon=1.0,
-    pool_size=3,
-    lattice_bits=4,
-)
+EVENT = replace(
+    FLOOR, experts=4, p_min=0.1, horizon=40, prefix_cap=30, iterations=3, theta=2.0, threshold=3.0,
+    threshold_epsilon=1.0, query_epsilon=1.0, pool_size=3, lattice_bits=4,
+)  # fmt: skip
 LEVEL = 3 * UNIT  # a count must exceed this
 
 

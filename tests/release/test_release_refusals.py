@@ -1,5 +1,6 @@
 """What would void the guarantee is refused, or harmless, before anybody is asked anything."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,6 @@ def test_a_floor_that_the_log_does_not_declare_is_refused(
     assert "a floor of 0.1" in refusal(declaring(many, p_min=floor), plan, path)
 
 
-def test_a_floor_that_the_experts_do_not_declare_is_refused(
-    many: Scene, plan: ReleasePlan, path: Path
-) -> None:
-    tables = many.experts.probabilities([[0.0]])
-    silent = Scene(table_experts(tables, p_min=0.0), many.log)
-    assert "declare 0:" in refusal(silent, plan, path)
-
-
 def test_logs_from_another_machine_are_refused_unless_its_rounding_is_vouched_for(
     many: Scene, plan: ReleasePlan, path: Path
 ) -> None:
@@ -89,13 +82,6 @@ def test_logs_from_this_machine_need_no_such_promise(
     seeded(declaring(many, machine=this_machine()), plan, path)
 
 
-def test_a_log_with_experts_that_are_not_in_the_set_is_refused(
-    many: Scene, plan: ReleasePlan, path: Path
-) -> None:
-    fewer = Scene(scene([5] * 399).experts, many.log)
-    assert "experts that the expert set does not" in refusal(fewer, plan, path)
-
-
 @pytest.mark.parametrize("missing", EVERYTHING)
 def test_every_assumption_must_be_accepted_by_name(
     missing: str, many: Scene, plan: ReleasePlan, path: Path
@@ -104,30 +90,33 @@ def test_every_assumption_must_be_accepted_by_name(
     assert missing in refusal(many, plan, path, accepted=others)
 
 
-def test_an_assumption_that_nobody_knows_is_refused(
-    many: Scene, plan: ReleasePlan, path: Path
-) -> None:
-    said = refusal(many, plan, path, accepted=[*EVERYTHING, "public-end"])
-    assert "did you mean public-ends?" in said
+WRONG: dict[str, tuple[Callable[[Scene], Any], dict[str, Any]]] = {
+    "declare 0:": (
+        lambda many: (table_experts(many.experts.probabilities([[0.0]]), p_min=0.0), many.log), {}
+    ),
+    "experts that the expert set does not": (
+        lambda many: (scene([5] * 399).experts, many.log), {}
+    ),
+    "give the LoggedExperts": (lambda many: (many.experts.generated_by, many.log), {}),
+    "would reserve 3 trajectories of every expert and leave 1": (
+        lambda many: declaring(many, minimum_trajectories=3), {}
+    ),
+    "did you mean public-ends?": (
+        lambda many: many, {"accepted": [*EVERYTHING, "public-end"]}
+    ),
+    "training_minimum is -1": (lambda many: many, {"training_minimum": -1}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("training_minimum", -1), ("experts_at_once", 0), ("rows_at_once", 0.5)]
-)
-def test_a_mistyped_option_does_not_cost_the_pool(
-    name: str, value: float, many: Scene, plan: ReleasePlan, path: Path
+@pytest.mark.parametrize("said", WRONG)
+def test_other_experts_trajectories_and_options_are_refused(
+    said: str, many: Scene, plan: ReleasePlan, path: Path
 ) -> None:
-    assert f"{name} is {value}" in refusal(many, plan, path, **{name: value})
+    change, options = WRONG[said]
+    assert said in refusal(Scene(*change(many)), plan, path, **options)
 
 
 # Hazard: logs of another policy.
-
-
-def test_experts_that_have_not_acted_are_refused(
-    many: Scene, plan: ReleasePlan, path: Path
-) -> None:
-    unlogged: Any = many.experts.generated_by
-    assert "give the LoggedExperts" in refusal(Scene(unlogged, many.log), plan, path)
 
 
 def test_experts_smoothed_after_they_acted_are_refused(

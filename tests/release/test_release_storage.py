@@ -1,8 +1,10 @@
 """Released prefixes in a Parquet file: what is in it, what is not, and what damage does."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -197,32 +199,27 @@ def test_a_file_of_an_earlier_version_is_read_with_a_warning(
         assert_same(read_released(path), released)
 
 
-def test_somebody_elses_parquet_file_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"step": [0, 1]}), tmp_path / "other.parquet")
-    assert "give a file that 'quorum release' wrote" in message(tmp_path / "other.parquet")
-
-
-def test_a_file_without_one_of_its_columns_is_refused(released: Released, tmp_path: Path) -> None:
-    save_released(released, tmp_path / "some.parquet")
-    table = pq.read_table(tmp_path / "some.parquet").drop_columns(["reward"])
-    pq.write_table(table, tmp_path / "less.parquet")
-    assert "its columns" in message(tmp_path / "less.parquet")
-
-
-def test_a_file_of_a_later_version_is_refused(released: Released, tmp_path: Path) -> None:
-    save_released(released, tmp_path / "some.parquet")
-    table = pq.read_table(tmp_path / "some.parquet")
+def _later(table: Any) -> Any:
     about = {**json.loads(table.schema.metadata[METADATA_KEY]), "version": 3}
-    later = table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
-    pq.write_table(later, tmp_path / "later.parquet")
-    assert "version 3" in message(tmp_path / "later.parquet")
+    return table.replace_schema_metadata({METADATA_KEY: json.dumps(about)})
 
 
-def test_rows_that_are_no_prefixes_are_refused(released: Released, tmp_path: Path) -> None:
-    save_released(released, tmp_path / "some.parquet")
-    table = pq.read_table(tmp_path / "some.parquet")
-    pq.write_table(table.slice(1), tmp_path / "part.parquet")
-    assert "cannot be read" in message(tmp_path / "part.parquet")
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "give a file that 'quorum release' wrote": lambda _: pa.table({"step": [0, 1]}),
+    "its columns": lambda table: table.drop_columns(["reward"]),
+    "version 3": _later,
+    "cannot be read": lambda table: table.slice(1),
+}
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_another_file_than_one_of_this_version_is_refused(
+    said: str, released: Released, tmp_path: Path
+) -> None:
+    path = tmp_path / "some.parquet"
+    save_released(released, path)
+    pq.write_table(OTHERS[said](pq.read_table(path)), path)
+    assert said in message(path)
 
 
 def test_an_interrupted_write_leaves_the_old_file(released: Released, tmp_path: Path) -> None:

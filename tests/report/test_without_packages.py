@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Quorum
 from ledger_files import BOTH, FLOOR, TRAINING, ledger_of
 from run_folders import Making
 
-from quorum_rl.cli.main import main
 from quorum_rl.envs import draw_state, get_world
 from quorum_rl.errors import MissingPackageError
 from quorum_rl.report import write_report
@@ -34,14 +34,12 @@ def test_no_module_needs_them_to_be_imported() -> None:
 
 
 @pytest.mark.usefixtures("_hidden")
-def test_a_run_is_checked_and_published_without_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_checked_and_published_without_them(tmp_path: Path, quorum: Quorum) -> None:
     run = Making(tmp_path)(ledger_of(*BOTH), FLOOR, TRAINING)
-    main(["certificate", "verify", str(run)])
-    main(["publish", str(run), "--out", str(tmp_path / "bundle")])
-    assert "without report.html, for it cannot be made: the report needs" in capsys.readouterr().out
-    main(["certificate", "verify", str(tmp_path / "bundle")])
+    quorum("certificate", "verify", run)
+    said = quorum("publish", run, "--out", tmp_path / "bundle")
+    assert "without report.html, for it cannot be made: the report needs" in said
+    quorum("certificate", "verify", tmp_path / "bundle")
 
 
 @pytest.mark.usefixtures("_hidden")
@@ -51,14 +49,9 @@ def test_a_run_is_checked_and_published_without_them(
      "experts returns a.safetensors --picture a.png --diagnostics-not-private",
      "demos agreement a.arrow a.safetensors --picture a.png --diagnostics-not-private"],
 )  # fmt: skip
-def test_a_command_that_draws_says_what_to_install(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(command.split())
-    said = capsys.readouterr().err.strip()
-    assert said.endswith(": pip install 'quorum-rl[report]'.")
-    assert "\n" not in said
+def test_a_command_that_draws_says_what_to_install(command: str, quorum: Quorum) -> None:
+    said = quorum.refused(*command.split())
+    assert said.endswith(": pip install 'quorum-rl[report]'.\n")
 
 
 @pytest.mark.usefixtures("_hidden")

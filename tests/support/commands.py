@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,18 @@ class Quorum:
         self.capsys = capsys
         self.err = ""  # what the last command said beside its output
 
-    def __call__(self, *words: object) -> str:
-        """What a command prints."""
+    def __call__(self, *words: object, status: int = 0) -> str:
+        """What a command prints that ends with an exit status."""
         self.capsys.readouterr()
-        main([str(word) for word in words])
+        with pytest.raises(SystemExit) if status else nullcontext() as stopped:
+            main([str(word) for word in words])
         out, self.err = self.capsys.readouterr()
+        assert (stopped.value.code if stopped else 0) == status, self.err
         return out
 
-    def facts(self, *words: object) -> dict[str, Any]:
+    def facts(self, *words: object, status: int = 0) -> dict[str, Any]:
         """What a command prints for programs, and nothing else."""
-        found: dict[str, Any] = json.loads(self(*words, "--json"))
+        found: dict[str, Any] = json.loads(self(*words, "--json", status=status))
         return found
 
     def refused(self, *words: object, status: int = 2) -> str:
@@ -36,14 +39,11 @@ class Quorum:
 
         Exit status 2 unless another is expected: 1 is for what was checked and is wrong.
         """
-        with pytest.raises(SystemExit) as stopped:
-            self(*words)
-        said = self.capsys.readouterr().err
-        assert stopped.value.code == status, said
-        assert said.startswith("quorum: ")
-        assert said.count("\n") == 1
-        assert said.endswith(".\n")
-        return said
+        self(*words, status=status)
+        assert self.err.startswith("quorum: ")
+        assert self.err.count("\n") == 1
+        assert self.err.endswith(".\n")
+        return self.err
 
     def refused_for_free(self, folder: Path, *words: object) -> str:
         """The same of a command that leaves a folder as it is, to the byte."""

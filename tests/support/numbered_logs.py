@@ -15,7 +15,6 @@ from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
 from quorum_rl.privacy.planner import ReleasePlan
 from quorum_rl.release import release
-from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE
 from quorum_rl.types import Released
 
 HORIZON = 6
@@ -88,8 +87,6 @@ def seeded(
     plan: ReleasePlan,
     path: Path,
     seed: int = 0,
-    experts_at_once: int = EXPERTS_AT_ONCE,
-    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Released:
     """The release with noise from a seed, under all assumptions there are."""
     with Ledger.open(path) as ledger:
@@ -100,9 +97,7 @@ def seeded(
             ledger,
             accepted=EVERYTHING,
             entropy=SeededEntropy(seed),
-            experts_at_once=experts_at_once,
-            rows_at_once=rows_at_once,
-        )
+        ).released
 
 
 def states(released: Released) -> list[int]:

@@ -1,26 +1,23 @@
 """A made-up run folder with every file a report reads, written by the functions that write it."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ledger_files import FLOOR
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.policy import Layer, Policy
-from quorum_rl.privacy import ReleaseEvent, TrainingEvent, event_to_json
+from quorum_rl.privacy import TrainingEvent, event_to_json
 from quorum_rl.release import save_released
 from quorum_rl.types import Released, Transition
 
 DELTA = 3e-4
-RELEASE = ReleaseEvent(
-    mode="tight", experts=2999, actions=2, p_min=0.02, stop_probability=0.0, horizon=200,
-    prefix_cap=100, iterations=25, theta=229.8167, threshold=573.1553, threshold_epsilon=0.0553,
-    query_epsilon=0.0445, pool_size=8,
-)  # fmt: skip
+RELEASE = replace(FLOOR, experts=2999, iterations=25)
 TRAINING = TrainingEvent(sampling_rate=0.04, noise_multiplier=2.0, steps=1000)
 COMPARISON: dict[str, Any] = {
     "world": "CartPole",

@@ -135,28 +135,18 @@ def fixed_experts(count: int = EXPERTS) -> Any:
 
 def released(helps: bool) -> dict[str, Any]:
     """How much of some trajectories a release lets out, and its counts; nothing from a helper."""
+    from ledger_files import FLOOR
+
     from quorum_rl.budget.entropy import SeededEntropy
     from quorum_rl.experts import LoggedExperts
-    from quorum_rl.privacy.events import ReleaseEvent
     from quorum_rl.release.distributed import counted_by_all, help_release
     from quorum_rl.release.mechanism import released_lengths
     from quorum_rl.release.noise import Noise
 
-    event = ReleaseEvent(
-        mode="tight",
-        experts=4,
-        actions=2,
-        p_min=0.1,
-        stop_probability=0.0,
-        horizon=12,
-        prefix_cap=12,
-        iterations=9,
-        theta=1.1,
-        threshold=1.5,
-        threshold_epsilon=2.0,
-        query_epsilon=2.0,
-        pool_size=3,
-    )
+    event = replace(
+        FLOOR, experts=4, p_min=0.1, horizon=12, prefix_cap=12, iterations=9, theta=1.1,
+        threshold=1.5, threshold_epsilon=2.0, query_epsilon=2.0, pool_size=3,
+    )  # fmt: skip
     experts = LoggedExperts(fixed_experts())
     if helps:
         help_release(experts)
@@ -167,7 +157,7 @@ def released(helps: bool) -> dict[str, Any]:
     counted = np.arange(EXPERTS) % 5 != 1
     seen = []
 
-    with counted_by_all(event, experts, counted, states, actions, experts_at_once=4) as counts:
+    with counted_by_all(event, experts, counted, states, actions) as counts:
 
         def watched(*asked: Any) -> Any:
             seen.append(counts(*asked))

@@ -17,8 +17,6 @@ from quorum_rl.privacy import (
     ReleaseEvent,
     SelectionEvent,
     TrainingEvent,
-    event_from_json,
-    event_to_json,
     plan_release,
     total_delta,
     total_epsilon,
@@ -111,12 +109,6 @@ def test_with_a_release_it_costs_less_than_both_added_up(release: ReleaseEvent) 
     together = total_epsilon([release, event], DELTA)
     assert math.isfinite(together)
     assert max(total_epsilon([alone], DELTA) for alone in (release, event)) < together
-
-
-def test_an_event_is_the_same_after_a_journey_through_json() -> None:
-    event = SelectionEvent(sampling_rate=0.5, noise_multiplier=2.0, steps=7, mean_trials=3)
-    assert event_from_json(event_to_json(event)) == event
-    assert event_to_json(event)["event"] == "selection"
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """`quorum sweep`, trained for real: from a configuration file to a policy that is certified."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from cartpole import under_the_pole
+from commands import Quorum
 
 from quorum_rl.cli.main import command_of, main
 from quorum_rl.experts import save_population
-from quorum_rl.experts.networks import Layer
-from quorum_rl.experts.population import Population
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.policy import Policy
 
@@ -21,14 +18,8 @@ EXPERTS = 60
 
 @pytest.fixture(scope="module", name="collected")
 def _collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Experts who push the cart under the falling pole, for eight steps."""
     folder = tmp_path_factory.mktemp("sweep")
-    lean = np.tile([0.0, 0.2, 1.0, 1.0], (EXPERTS, 1))
-    weights = jnp.asarray(np.stack([-lean, lean], axis=-1), jnp.float32)
-    network = (Layer(weights, jnp.zeros((EXPERTS, 2), jnp.float32)),)
-    origin = {"world": "CartPole", "hidden": []}
-    population = Population(observation_size=4, action_count=2, network=network, origin=origin)
-    save_population(population, folder / "experts.safetensors")
+    save_population(under_the_pole(EXPERTS), folder / "experts.safetensors")
     log = folder / "collected.arrow"
     main(["demos", "collect", str(folder / "experts.safetensors"), "--out", str(log), "--p-min",
           "0.1", "--trajectories", "3", "--param", "time_limit", "8"])  # fmt: skip
@@ -56,12 +47,10 @@ transitions-per-expert = 1
 
 
 def test_a_configured_grid_is_trained_judged_and_certified(
-    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    collected: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
-    capsys.readouterr()  # of collecting
     grid = "[sweep.grid]\nprivate-learning-rate = [0.01, 1e39]"
-    main(["sweep", "--config", str(configuration(collected, tmp_path, grid)), "--json"])
-    facts = json.loads(capsys.readouterr().out)
+    facts = quorum.facts("sweep", "--config", configuration(collected, tmp_path, grid))
     assert facts["trials"] == 2
     assert facts["winner"]["private_learning_rate"] == 0.01
     assert facts["marks"][0].startswith("selection not accounted")
@@ -72,8 +61,7 @@ def test_a_configured_grid_is_trained_judged_and_certified(
     assert kept == command_of(["sweep", "--config", str(tmp_path / "sweep.toml"), "--json"])
     winner = tmp_path / "sweep" / "winner"
     assert Policy.load(winner / "policy.safetensors").world == "CartPole"
-    main(["certificate", "verify", str(winner)])
-    assert "selection not accounted" in capsys.readouterr().out
+    assert "selection not accounted" in quorum("certificate", "verify", winner)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +75,13 @@ def test_a_configured_grid_is_trained_judged_and_certified(
     ],
 )
 def test_a_configuration_that_makes_no_sweep_is_refused_in_one_sentence(
-    more: str, said: str, collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: str, said: str, collected: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["sweep", "--config", str(configuration(collected, tmp_path, more))])
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
+    assert said in quorum.refused("sweep", "--config", configuration(collected, tmp_path, more))
 
 
 def test_a_python_file_that_a_log_names_as_its_world_is_not_run(
-    collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    collected: Path, tmp_path: Path, quorum: Quorum
 ) -> None:
     ran, script = tmp_path / "ran", tmp_path / "theirs.py"
     script.write_text(f"open({str(ran)!r}, 'w')")
@@ -106,8 +89,7 @@ def test_a_python_file_that_a_log_names_as_its_world_is_not_run(
     theirs = replace(log, declared=replace(log.declared, world=f"{script}:WORLD"))
     save_demonstrations(theirs, tmp_path / "theirs.arrow")
     more = "[sweep.grid]\nclip-norm = [1.0]"
-    with pytest.raises(SystemExit) as stopped:
-        main(["sweep", "--config", str(configuration(tmp_path / "theirs.arrow", tmp_path, more))])
-    assert stopped.value.code == 2
+    wanted = configuration(tmp_path / "theirs.arrow", tmp_path, more)
+    said = quorum.refused("sweep", "--config", wanted)
+    assert "none of Quorum's own: name it with --world" in said
     assert not ran.exists()
-    assert "none of Quorum's own: name it with --world" in capsys.readouterr().err

@@ -119,20 +119,6 @@ def test_the_end_of_a_prefix_bootstraps_and_the_end_of_an_episode_does_not(
     assert (ends["action_values"][0].weight != goes_on["action_values"][0].weight).any()
 
 
-@pytest.mark.parametrize(
-    ("choices", "says"),
-    [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"averaging": 1.1}, r"averaging is 1.1: give a decay from 0 to 1"),
-        ({"averaging": -0.1}, "averaging is -0.1"),
-        ({"optimiser": "rmsprop"}, "choose one of adam, momentum, sgd"),
-    ],
-)
-def test_a_recipe_that_cannot_be_cooked_is_refused(choices: dict[str, Any], says: str) -> None:
-    with pytest.raises(QuorumError, match=says):
-        recipe_of(**choices)
-
-
 @pytest.mark.parametrize("rates", [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0)])
 def test_a_learning_rate_that_is_none_is_refused(rates: tuple[float, float]) -> None:
     with pytest.raises(QuorumError, match="learning_rate is"):

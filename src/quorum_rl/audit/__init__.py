@@ -23,16 +23,4 @@ if TYPE_CHECKING:
         self_test as self_test,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "audits": "audit_pipeline",
-            "bounds": "gaussian_lower_bound lower_bound",
-            "cases": "Case",
-            "chain": "Chain",
-            "finding": "Finding ceiling",
-            "pictures": "draw_findings",
-            "planted_bugs": "BUGS bug_named",
-            "suite": "AuditPart AuditSizes audited described self_test",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

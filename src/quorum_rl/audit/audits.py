@@ -1,8 +1,8 @@
 """Run a case many times with the canary and without, and say what that shows.
 
-It is the product's own code: `release`, `release_and_keep`, `plan_fit` and the one driver of
-trainings; only a run's folder and its files are left out. A run of the pipeline audit has the
-parameters of a fit with its seed, to the bit (a test says so).
+It is the product's own code: `release`, `plan_fit` and the one driver of trainings; only a run's
+folder and its files are left out. A run of the pipeline audit has the parameters of a fit with its
+seed, to the bit (a test says so).
 """
 
 from collections.abc import Sequence

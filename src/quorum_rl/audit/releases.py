@@ -20,7 +20,7 @@ from quorum_rl.audit.chain import Chain, Integers
 from quorum_rl.budget import SeededEntropy
 from quorum_rl.pipeline import research_ledger
 from quorum_rl.privacy import ReleasePlan
-from quorum_rl.release import release, release_and_keep
+from quorum_rl.release import release
 from quorum_rl.types import Released
 
 ITERATIONS_AT_ONCE: Final = 40_000  # in one release, and so in one process
@@ -57,7 +57,7 @@ def _outcomes_of(
     entropy = SeededEntropy(run_seeds(seed, present, number + 1)[-1])
     log = chain.log(present, pool_size, rng)
     with research_ledger() as ledger:
-        made = release(experts, log, whole, ledger, entropy=entropy)
+        made = release(experts, log, whole, ledger, entropy=entropy).released
     each = np.zeros(runs, np.int64)
     each[: len(made)] = chain.outcomes(made)
     drawn: Integers = rng.permutation(each)
@@ -82,8 +82,7 @@ def _releases_of(
             for seed in seeds[start : start + RELEASES_PER_LEDGER]:
                 log = chain.log(present, plan.event.pool_size, np.random.default_rng(seed))
                 entropy = SeededEntropy(seed)
-                outcome = release_and_keep(experts, log, plan, ledger, entropy=entropy)
-                made.append(outcome.released)
+                made.append(release(experts, log, plan, ledger, entropy=entropy).released)
     return made
 
 

@@ -70,30 +70,4 @@ if TYPE_CHECKING:
         write_witness as write_witness,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "budget": "Budget",
-            "certificates": (
-                "ASSUMPTIONS Certificate certificate event_facts needed_assumptions rounded_up"
-            ),
-            "checking": (
-                "BUNDLE LEDGER Checked Consistency check_certificate check_consistent "
-                "check_guarantees check_signed second_opinion"
-            ),
-            "commitment": "check_committed commitments",
-            "entropy": (
-                "BitStream Entropy KeyedEntropy OsEntropy SeededEntropy are_words jax_key_data "
-                "secret_words"
-            ),
-            "ledger": "Ledger spent_epsilon",
-            "record": "Charge Kind LedgerRecord read_ledger",
-            "schema": "SCHEMA_FILE certificate_of read_certificate schema_text",
-            "signature": (
-                "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "
-                "signature_path"
-            ),
-            "verifier": "Verification verify",
-            "witness": "Witness held in_state read_witness write_witness",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -18,7 +18,7 @@ from quorum_rl.cli.output import (
 )
 from quorum_rl.cli.parser import Positional
 from quorum_rl.errors import QuorumError
-from quorum_rl.json_files import read_object
+from quorum_rl.json_files import read_object, reading
 
 if TYPE_CHECKING:
     from quorum_rl.types import Released
@@ -97,14 +97,8 @@ class Release(NewFile):
 
 
 def _read_plan(path: Path) -> "privacy.ReleasePlan":
-    try:
+    with reading(path, "quorum plan release"):
         facts = read_object(path)
-    except OSError as error:
-        raise QuorumError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise QuorumError(
-            f"{str(path)!r} is no plan: make one with 'quorum plan release'."
-        ) from error
     return privacy.plan_from_json(facts)
 
 

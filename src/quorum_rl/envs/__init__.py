@@ -53,16 +53,4 @@ if TYPE_CHECKING:
         with_params as with_params,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "conformance": "check_world",
-            "drawing": "draw_episode draw_state save_figure",
-            "gymnasium_bridge": "Seed WorldEnv play play_episodes",
-            "gymnasium_copies": "Copies EnvParams EnvSource environment_sizes",
-            "reference": "episode_returns measured_units reference_policy units_of",
-            "registry": "get_world world_names",
-            "rollout": "Running advance roll_out start uniform_policy",
-            "world": "AnyWorld Facts Spaces Step Units World checked grid with_params",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

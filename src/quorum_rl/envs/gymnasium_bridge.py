@@ -189,14 +189,13 @@ def play_episodes(
     params: EnvParams | None = None,
     episodes: int,
     copies: int = 8,
-    longest: int | None = None,
     seed: Seed = 0,
 ) -> list[Episode]:
     """Let `policy` play exactly `episodes` episodes of a Gymnasium environment, to their ends.
 
     Copies are stepped together and a copy that finishes takes the next episode. No episode is
     started that is not returned, so short ones are not favoured; an environment without a time
-    limit may therefore run for ever, unless `longest` says how many steps it may take.
+    limit may therefore run for ever.
 
     Observations are flattened as `gymnasium.spaces.flatten` does (a discrete one becomes one-hot);
     actions count from 0 even where the environment's own do not. Episode i starts from its own
@@ -209,8 +208,8 @@ def play_episodes(
 
     Raises:
         QuorumError: for an unknown environment or parameter, actions that are not `Discrete`,
-            observations that cannot be flattened, a policy that returns anything but one action
-            per row, or an episode that has not ended after `longest` steps.
+            observations that cannot be flattened, or a policy that returns anything but one
+            action per row.
     """
     require("episodes", episodes, at_least(1))
     require("copies", copies, at_least(1))
@@ -218,7 +217,7 @@ def play_episodes(
     starts = for_starts.generate_state(episodes, np.uint64).tolist()
     rng = np.random.default_rng(for_policy)
     with closing(Copies(env, params, count=min(copies, episodes))) as opened:
-        return play(opened, lambda seen: policy(seen, rng), starts, longest=longest)
+        return play(opened, lambda seen: policy(seen, rng), starts)
 
 
 def play(
@@ -231,6 +230,9 @@ def play(
     """Play one episode from each seed of `starts`; see `play_episodes`.
 
     Row i of what `act` sees is copy i, which plays episode i first.
+
+    Raises:
+        QuorumError: if an episode has not ended after `longest` steps.
     """
     rows = min(len(copies), len(starts))
     waiting = iter(range(rows, len(starts)))

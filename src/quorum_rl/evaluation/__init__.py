@@ -17,11 +17,7 @@ if TYPE_CHECKING:
         gymnasium_returns as gymnasium_returns,
         same_world as same_world,
     )
-    from quorum_rl.evaluation.protocol import (
-        PROTOCOLS as PROTOCOLS,
-        Protocol as Protocol,
-        get_protocol as get_protocol,
-    )
+    from quorum_rl.evaluation.protocol import PROTOCOLS as PROTOCOLS, Protocol as Protocol
     from quorum_rl.evaluation.returns import (
         GreedyPolicy as GreedyPolicy,
         as_fraction_of as as_fraction_of,
@@ -40,16 +36,4 @@ if TYPE_CHECKING:
         summarise as summarise,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "fitted_q": "FittedQEstimate fitted_q_estimate",
-            "in_gymnasium": "gymnasium_returns same_world",
-            "protocol": "PROTOCOLS Protocol get_protocol",
-            "returns": (
-                "GreedyPolicy as_fraction_of evaluation_params greedy_policy policy_returns "
-                "returns_of scores_of"
-            ),
-            "summary": "Interval Scores Summary interquartile_mean paired_difference summarise",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

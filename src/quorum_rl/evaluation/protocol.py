@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorum_rl.errors import QuorumError, at_least, require, unknown_name
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.evaluation.summary import Scores
 
 
@@ -59,14 +59,3 @@ PROTOCOLS = {
     "paper": Protocol(evaluations=10, last_steps=10_000),
     "final": Protocol(evaluations=1, last_steps=1),
 }
-
-
-def get_protocol(name: str) -> Protocol:
-    """The protocol called `name`.
-
-    Raises:
-        QuorumError: if there is none.
-    """
-    if name not in PROTOCOLS:
-        raise unknown_name("evaluation protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]

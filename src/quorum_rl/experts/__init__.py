@@ -47,18 +47,4 @@ if TYPE_CHECKING:
         save_population as save_population,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "checks": "Probabilities check_batch_independence check_floor checked_observations",
-            "evaluation": "default_returns",
-            "expert_set": "ExpertSet LoggedExperts UnloggedExperts",
-            "policies": "CallableExperts OnnxExperts files_named",
-            "population": "Population",
-            "ppo.plan": "Preset agents_per_wave preset",
-            "ppo.training": "PopulationProgress Judged Stopped WaveState load_standing "
-            "save_standing train_population",
-            "smoothing": "RULES SmoothedExperts smoothed_by",
-            "storage": "load_population save_population",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

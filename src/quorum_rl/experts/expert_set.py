@@ -191,15 +191,11 @@ class UnloggedExperts(_Queries, ABC):
         found = self._answers_or_nan(experts, observations)
         return np.where(np.isnan(found[..., 0]), NO_ACTION, found.argmax(axis=-1))
 
-    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
-        """What each expert does in states of its own: the very numbers that a query returns.
-
-        Shapes: `(len(self), rows, observation_size)` to `(len(self), rows, action_count)`.
-        """
-        return self.among(slice(None))(observations)
-
     def among(self, experts: slice) -> OwnPolicies:
-        """Some of the experts, for those who ask them again and again: `own_probabilities`."""
+        """What some of the experts do, each in states of its own: the very numbers of a query.
+
+        For those who ask again and again.
+        """
         numbers = range(len(self))[experts]
         return lambda observations: np.concatenate(
             [

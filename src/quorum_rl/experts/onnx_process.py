@@ -51,19 +51,12 @@ class OnnxProcess:
         self._used: set[str] = set()  # files that the process has seen
         self._lock = Lock()
 
-    def answers(self, question: Question, states: States) -> Answers:
-        """What a model answers.
+    def answers(self, question: Question, states: States, *, strict: bool) -> Answers:
+        """What a model answers, with NaN in the states where it has no answer.
 
         Raises:
-            QuorumError: if there is no answer in a state, naming the file.
+            QuorumError: instead of the NaN if this is `strict`, naming the file.
         """
-        return self._answers(question, states, strict=True)
-
-    def answers_or_nan(self, question: Question, states: States) -> Answers:
-        """What a model answers, with NaN in the states where it has no answer."""
-        return self._answers(question, states, strict=False)
-
-    def _answers(self, question: Question, states: States, *, strict: bool) -> Answers:
         found = np.full((len(states), question.action_count), np.nan)
         with self._lock:
             for first in range(0, len(states), ROWS_AT_ONCE):

@@ -3,11 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from quorum_rl.errors import POSITIVE, QuorumError, require, require_packages
 from quorum_rl.experts.checks import (
@@ -29,18 +31,27 @@ class _AskedInTurn(UnloggedExperts):
     """Experts that are asked one after the other."""
 
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
-        states = checked_observations(observations, self.observation_size)
         numbers = range(len(self))[experts]
-        answers = np.empty((len(numbers), len(states), self.action_count))
-        for position, number in enumerate(numbers):
-            answers[position] = self._answer(number, states)
+        answers = self._answers(numbers, observations, self._answer)
         return checked_probabilities(
             self._as_probabilities(answers),
             numbers,
-            rows=len(states),
+            rows=answers.shape[1],
             action_count=self.action_count,
             names=self._names(numbers),
         )
+
+    def _answers(
+        self,
+        numbers: range,
+        observations: npt.ArrayLike,
+        answer: Callable[[int, Observations], Answers],
+    ) -> Probabilities:
+        states = checked_observations(observations, self.observation_size)
+        made = np.empty((len(numbers), len(states), self.action_count))
+        for position, number in enumerate(numbers):
+            made[position] = answer(number, states)
+        return made
 
     @abstractmethod
     def _answer(self, expert: int, states: Observations) -> Answers: ...
@@ -219,20 +230,22 @@ class OnnxExperts(_AskedInTurn):
         return len(self.files)
 
     def _as_probabilities(self, answers: Probabilities) -> Probabilities:
-        return _softmax(answers) if self.output == "logits" else answers
+        if self.output != "logits":
+            return answers
+        # A logit that is not finite becomes NaN, which the check of probabilities reports.
+        with np.errstate(invalid="ignore"):
+            made: Probabilities = softmax(answers, axis=-1)
+        return made
 
     def _names(self, experts: range) -> Sequence[str]:
         return [self.files[number].name for number in experts]
 
-    def _answer(self, expert: int, states: Observations) -> Answers:
-        return self._process.answers(self._question(expert), states)
+    def _answer(self, expert: int, states: Observations, strict: bool = True) -> Answers:
+        return self._process.answers(self._question(expert), states, strict=strict)
 
     def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
-        states = checked_observations(observations, self.observation_size)
-        numbers = range(len(self))[experts]
-        answers = np.empty((len(numbers), len(states), self.action_count))
-        for position, number in enumerate(numbers):
-            answers[position] = self._process.answers_or_nan(self._question(number), states)
+        answer = partial(self._answer, strict=False)
+        answers = self._answers(range(len(self))[experts], observations, answer)
         found = distributions_or_nan(self._as_probabilities(answers), 0.0)
         return distributions_or_nan(found / found.sum(axis=-1, keepdims=True), self.p_min)
 
@@ -265,11 +278,3 @@ class OnnxExperts(_AskedInTurn):
                     f"{self.files[expert].name}: the model answers the same state differently when "
                     "it is asked again: export it without random numbers, in evaluation mode."
                 )
-
-
-def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # A logit that is not finite becomes NaN here, which the check of probabilities reports.
-    with np.errstate(invalid="ignore"):
-        shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        made: npt.NDArray[np.float64] = shifted / shifted.sum(axis=-1, keepdims=True)
-    return made

@@ -94,13 +94,6 @@ class Population(UnloggedExperts):
     def _kept(self) -> dict[tuple[int, int, int], "PlacedNetworks"]:
         return {}
 
-    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
-        return self._everyone(observations)
-
-    @cached_property
-    def _everyone(self) -> OwnPolicies:
-        return self.among(slice(None))
-
     def among(self, experts: slice) -> OwnPolicies:
         networks, numbers = self._placed(experts), range(len(self))[experts]
         return lambda states: self._checked(networks.in_own(states), numbers)

@@ -85,9 +85,6 @@ class SmoothedExperts(UnloggedExperts):
         taken = self.original.taken_probabilities(experts, observations, actions)
         return (1 - self.action_count * self.p_min) * taken + self.p_min
 
-    def own_probabilities(self, observations: npt.NDArray[np.float32]) -> Probabilities:
-        return RULES[self.rule](self.original.own_probabilities(observations), self.p_min)
-
     def among(self, experts: slice) -> OwnPolicies:
         original = self.original.among(experts)
         return lambda observations: RULES[self.rule](original(observations), self.p_min)

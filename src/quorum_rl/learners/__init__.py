@@ -28,24 +28,8 @@ if TYPE_CHECKING:
         code_of as code_of,
         get_learner as get_learner,
         hyper_parameters as hyper_parameters,
-        learner_from_json as learner_from_json,
         learner_in_file as learner_in_file,
-        learner_names as learner_names,
         learner_to_json as learner_to_json,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "bc": "Bc",
-            "bcq": "Bcq",
-            "cql": "Cql",
-            "double_dqn": "DoubleDqn",
-            "learner": "Decision DenseLearner Learner Networks Outputs apply_network outputs_of",
-            "losses": "bootstrapped_return huber negative_log_likelihood of_action",
-            "registry": (
-                "code_of get_learner hyper_parameters learner_from_json learner_in_file "
-                "learner_names learner_to_json"
-            ),
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -32,23 +31,6 @@ def code_of(learner: Any) -> dict[str, str]:
     """
     code = getattr(learner, "code_digest", None)
     return {} if code is None else {"learner_code": code}
-
-
-def learner_from_json(facts: Mapping[str, Any]) -> DenseLearner:
-    """The learner that `learner_to_json` wrote down.
-
-    Raises:
-        QuorumError: if it is none of ours, or a hyper-parameter does not fit.
-    """
-    given = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()
-    }
-    return get_learner(str(given.pop("name", "")), **given)
-
-
-def learner_names() -> tuple[str, ...]:
-    """The names of the learners that come with Quorum."""
-    return tuple(LEARNERS)
 
 
 def hyper_parameters(learner: str | type[DenseLearner]) -> tuple[str, ...]:

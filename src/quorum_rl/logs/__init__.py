@@ -53,22 +53,4 @@ if TYPE_CHECKING:
     from quorum_rl.logs.sketch import sketch_columns as sketch_columns
     from quorum_rl.logs.tables import read_table as read_table, write_table as write_table
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "agreement": "QUANTILES AgreementCurve agreement_curve",
-            "assemble": "from_episodes from_padded",
-            "collection": "as_they_acted collect collect_from_gymnasium smoothing_of",
-            "columns": "TableColumns columns_named observed_columns read_columns with_facts "
-            "worth_keeping",
-            "declared": "Declared",
-            "demonstrations": "Columns Demonstrations Episodes ReleaseSplit split_release_pool",
-            "minari": "minari_columns read_minari write_minari",
-            "native": "carries_digest open_demonstrations save_demonstrations",
-            "parquet": "read_parquet",
-            "rows": "StepArrays from_step_arrays to_step_arrays",
-            "schema": "schema_of",
-            "sketch": "sketch_columns",
-            "tables": "read_table write_table",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

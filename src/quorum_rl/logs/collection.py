@@ -145,7 +145,7 @@ def _roll(
     rng = np.random.Generator(for_actions)
     everyone, own = (len(experts), trajectories), own_share(len(experts))
     numbers = range(len(experts))[own]
-    policies = experts.own_probabilities if is_single_process() else experts.among(own)
+    policies = experts.among(own)
     shape = (len(numbers), trajectories)
     # Every trajectory has a key of its own: knowing one says nothing about another.
     words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.expectation import expected as expected, refusal_of as refusal_of
     from quorum_rl.pipeline.export import policy_of as policy_of
-    from quorum_rl.pipeline.folder import RunFolder as RunFolder
+    from quorum_rl.pipeline.folder import (
+        RunFolder as RunFolder,
+        write_certificate as write_certificate,
+    )
     from quorum_rl.pipeline.learner_rule import (
         chosen_learner as chosen_learner,
         learner_for as learner_for,
@@ -52,25 +55,4 @@ if TYPE_CHECKING:
     from quorum_rl.pipeline.trackers import TrackerName as TrackerName, tracker as tracker
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "comparison": "Comparison Method Outcome compare compared",
-            "context": "ReportLine check_noisy",
-            "distributed": "help_fit",
-            "driver": "Keys Steps fresh runs_of steps_of train_runs",
-            "expectation": "expected refusal_of",
-            "export": "policy_of",
-            "folder": "RunFolder",
-            "learner_rule": "chosen_learner learner_for",
-            "metrics": "Track",
-            "plan": "Cost FitPlan in_words",
-            "planning": "plan_fit private_step",
-            "results": "Result",
-            "run": "Fitted fit fit_after_release",
-            "settings": "FitSettings",
-            "study": "Progress Study research_ledger togetherness with_room",
-            "trackers": "TrackerName tracker",
-            "training_stage": "charge_training",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError, TooLittleBudgetError
-from quorum_rl.evaluation import Interval, Scores, Summary, paired_difference, summarise
+from quorum_rl.evaluation import Interval, Scores, Summary, summarise
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.learners import DenseLearner, Learner, learner_to_json
 from quorum_rl.logs import Demonstrations
@@ -55,10 +55,6 @@ class Outcome:
     @property
     def summary(self) -> Summary:
         return summarise(self.scores)
-
-    def better_than(self, other: "Outcome") -> Summary:
-        """How much more this one scores, over the same seeds."""
-        return paired_difference(self.scores, other.scores)
 
 
 class Infeasible(NamedTuple):

@@ -4,6 +4,7 @@
 training. It is readable by its owner only, and deleted when the run is complete.
 """
 
+import hashlib
 import json
 import secrets
 import shutil
@@ -16,7 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.budget import Entropy, Ledger, are_words, jax_key_data, secret_words
+from quorum_rl.budget import (
+    Certificate,
+    Entropy,
+    Ledger,
+    are_words,
+    jax_key_data,
+    secret_words,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, replacing, write_json
 from quorum_rl.json_files import read_config
@@ -212,6 +220,15 @@ class RunFolder:
         except QuorumError:  # such as another process that is starting this very run
             return True
         return record.torn or any(charge.run == self.name() for charge in record.charges)
+
+
+def write_certificate(folder: Path, made: Certificate | None) -> str | None:
+    """Write a certificate, if there is one, and say its SHA-256, by which a policy names it."""
+    if made is None:
+        return None
+    path = folder / "certificate.json"
+    write_json(path, json.loads(made.to_json()))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _flat(facts: dict[str, Any], within: str = "") -> dict[str, Any]:

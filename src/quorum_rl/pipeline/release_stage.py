@@ -9,11 +9,12 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.pipeline.context import RunContext
-from quorum_rl.privacy import ReleaseEvent, event_from_json, event_to_json
+from quorum_rl.privacy import ReleaseEvent, event_to_json
 from quorum_rl.release import (
+    event_of,
     read_released,
     read_released_with_facts,
-    release_and_keep,
+    release,
     save_released,
 )
 from quorum_rl.types import Released
@@ -31,7 +32,7 @@ def released_in_run(
     folder, event = run.folder, run.plan.release.event
     kept = folder.remaining.exists() and folder.released.exists()
     if not kept and run.can_release(ledger, event):
-        outcome = release_and_keep(
+        outcome = release(
             experts,
             demonstrations,
             run.plan.release,
@@ -80,7 +81,12 @@ def prior_release(path: str | Path, demonstrations: Demonstrations, budget: Budg
         QuorumError: if it does not, or the file does not say what release it is from.
     """
     released, facts = read_released_with_facts(path)
-    event = _event(path, facts)
+    event = event_of(facts)
+    if event is None:
+        raise QuorumError(
+            f"{str(path)!r} does not say which release it is from: give a file that 'quorum "
+            "release' wrote."
+        )
     if event.mode == "paper":
         raise QuorumError(
             f"{str(path)!r} was released in mode paper, which does not say what it left for "
@@ -102,16 +108,3 @@ def prior_release(path: str | Path, demonstrations: Demonstrations, budget: Budg
     assert isinstance(minimum, int)  # we wrote it
     split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=minimum)
     return PriorRelease(event, released, facts, split.training)
-
-
-def _event(path: str | Path, facts: dict[str, Any]) -> ReleaseEvent:
-    try:
-        event = event_from_json({name: fact for name, fact in facts.items() if name != "ledger"})
-    except QuorumError:
-        event = None
-    if not isinstance(event, ReleaseEvent):
-        raise QuorumError(
-            f"{str(path)!r} does not say which release it is from: give a file that 'quorum "
-            "release' wrote."
-        )
-    return event

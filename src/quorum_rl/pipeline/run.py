@@ -1,7 +1,5 @@
 """From the logs of many experts to one policy that may be published: both stages, one ledger."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -32,7 +30,7 @@ from quorum_rl.pipeline.context import (
 from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
-from quorum_rl.pipeline.folder import RunFolder
+from quorum_rl.pipeline.folder import RunFolder, write_certificate
 from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
@@ -340,11 +338,8 @@ def _finished(
     folder, plan = run.folder, run.plan
     state = take_steps(run, remaining, released)
     params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, state))
-    made = digest = None
-    if budget is not None:
-        made = budget.finite_certificate(plan.delta)
-        folder.write_json("certificate.json", json.loads(made.to_json()))
-        digest = hashlib.sha256((folder.path / "certificate.json").read_bytes()).hexdigest()
+    made = None if budget is None else budget.finite_certificate(plan.delta)
+    digest = write_certificate(folder.path, made)
     declared = remaining.declared
     policy = policy_of(
         plan.learner,

@@ -99,7 +99,9 @@ class Study:
             assert self.experts is not None  # or nothing would have been planned to be released
             with research_ledger(delta) as ledger:
                 self._releases[key] = [
-                    release(self.experts, self.log, plan, ledger, entropy=SeededEntropy(seed))
+                    release(
+                        self.experts, self.log, plan, ledger, entropy=SeededEntropy(seed)
+                    ).released
                     for seed in self.seeds
                 ]
         return self._releases[key]

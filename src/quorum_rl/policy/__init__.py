@@ -8,7 +8,4 @@ if TYPE_CHECKING:
     from quorum_rl.nets import Layer as Layer, Network as Network
     from quorum_rl.policy.policy import Policy as Policy
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {"policy": "Layer Network Policy"},
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -37,16 +37,4 @@ if TYPE_CHECKING:
         what_would_help as what_would_help,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "accounting": "total_delta total_epsilon",
-            "calibration": "noise_multiplier_for steps_for",
-            "events": (
-                "LEAST_NOISE MOST_NOISE Event Mode ReleaseEvent SelectionEvent TrainingEvent "
-                "event_from_json event_to_json kind_of largest_probability"
-            ),
-            "expectation": "expected_lengths",
-            "planner": "ReleasePlan plan_from_json plan_release what_would_help",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

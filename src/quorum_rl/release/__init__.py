@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from quorum_rl.release.noise import Noise as Noise
     from quorum_rl.release.run import (
         REPRODUCIBLE_NOISE as REPRODUCIBLE_NOISE,
+        ReleaseOutcome as ReleaseOutcome,
         experts_who_acted as experts_who_acted,
         release as release,
-        release_and_keep as release_and_keep,
     )
     from quorum_rl.release.storage import (
+        event_of as event_of,
         read_released as read_released,
         read_released_with_facts as read_released_with_facts,
         save_released as save_released,
@@ -36,16 +37,4 @@ if TYPE_CHECKING:
         release_to_file as release_to_file,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "checks": "accepted_assumptions check_are_those",
-            "belonging": "charge_log check_belongs recall",
-            "distributed": "count_as_told help_release",
-            "mechanism": "released_lengths",
-            "noise": "Noise",
-            "run": ("REPRODUCIBLE_NOISE experts_who_acted release release_and_keep"),
-            "storage": "read_released read_released_with_facts save_released",
-            "to_file": "forget_finished release_to_file",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -26,7 +26,7 @@ from quorum_rl.distributed import (
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.privacy import ReleaseEvent
-from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE, PrefixCounts
+from quorum_rl.release.counting import PrefixCounts
 from quorum_rl.release.mechanism import CountBlock, Integers
 
 
@@ -37,16 +37,12 @@ def counted_by_all(
     counted: npt.NDArray[np.bool_],
     states: npt.NDArray[np.float32],
     actions: npt.NDArray[np.int32],
-    *,
-    experts_at_once: int = EXPERTS_AT_ONCE,
-    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Iterator[CountBlock]:
     """The counts of all experts, with the help of the other processes if there are any.
 
     Shapes: as `PrefixCounts` has them.
     """
-    at_once = np.array([experts_at_once, rows_at_once])
-    drawn = {"counted": counted, "states": states, "actions": actions, "at_once": at_once}
+    drawn = {"counted": counted, "states": states, "actions": actions}
     counts = _own_counts(event, experts, drawn)
     if is_single_process():
         yield counts
@@ -100,14 +96,7 @@ def count_as_told(experts: LoggedExperts, told: Named) -> None:
 
 def _own_counts(event: ReleaseEvent, experts: LoggedExperts, drawn: Named) -> PrefixCounts:
     """The counts of this process's share of the experts."""
-    experts_at_once, rows_at_once = drawn["at_once"].tolist()
+    own = own_share(len(experts))
     return PrefixCounts(
-        event,
-        experts,
-        drawn["counted"],
-        drawn["states"],
-        drawn["actions"],
-        experts_at_once=experts_at_once,
-        rows_at_once=rows_at_once,
-        share=own_share(len(experts)),
+        event, experts, drawn["counted"], drawn["states"], drawn["actions"], share=own
     )

@@ -26,7 +26,6 @@ from quorum_rl.release.checks import (
     check_trajectories,
     made_by,
 )
-from quorum_rl.release.counting import EXPERTS_AT_ONCE, ROWS_AT_ONCE
 from quorum_rl.release.distributed import counted_by_all
 from quorum_rl.release.mechanism import Integers, ReleaseProgress, released_lengths
 from quorum_rl.release.noise import Noise
@@ -70,40 +69,6 @@ def release(
     accepted: Sequence[str] = (),
     training_minimum: int = 1,
     entropy: Entropy | None = None,
-    experts_at_once: int = EXPERTS_AT_ONCE,
-    rows_at_once: int = ROWS_AT_ONCE,
-    progress: ReleaseProgress | None = None,
-    committed: Mapping[str, str] | None = None,
-) -> Released:
-    """The released prefixes alone; see `release_and_keep`."""
-    return release_and_keep(
-        experts,
-        demonstrations,
-        plan,
-        ledger,
-        run=run,
-        accepted=accepted,
-        training_minimum=training_minimum,
-        entropy=entropy,
-        experts_at_once=experts_at_once,
-        rows_at_once=rows_at_once,
-        progress=progress,
-        committed=committed,
-    ).released
-
-
-def release_and_keep(
-    experts: LoggedExperts,
-    demonstrations: Demonstrations,
-    plan: ReleasePlan,
-    ledger: Ledger,
-    *,
-    run: str = "release",
-    accepted: Sequence[str] = (),
-    training_minimum: int = 1,
-    entropy: Entropy | None = None,
-    experts_at_once: int = EXPERTS_AT_ONCE,
-    rows_at_once: int = ROWS_AT_ONCE,
     progress: ReleaseProgress | None = None,
     committed: Mapping[str, str] | None = None,
 ) -> ReleaseOutcome:
@@ -141,8 +106,6 @@ def release_and_keep(
         )
     # All before the charge: what is refused should not cost the pool.
     require("training_minimum", training_minimum, at_least(0))
-    require("experts_at_once", experts_at_once, at_least(1))
-    require("rows_at_once", rows_at_once, at_least(1))
     check_are_those(experts, declared, accepted)
     by_making = made_by(experts, declared)
     held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=by_making)
@@ -167,15 +130,7 @@ def release_and_keep(
         """How many steps of each drawn trajectory pass, with only the experts `counted`."""
         states, actions = drawn.padded(min(event.prefix_cap, event.horizon))
         is_counted = np.isin(np.arange(len(experts)), counted)
-        with counted_by_all(
-            event,
-            experts,
-            is_counted,
-            states,
-            actions,
-            experts_at_once=experts_at_once,
-            rows_at_once=rows_at_once,
-        ) as counts:
+        with counted_by_all(event, experts, is_counted, states, actions) as counts:
             return released_lengths(event, drawn.lengths(), counts, Noise(source, event), progress)
 
     if event.mode == "paper":

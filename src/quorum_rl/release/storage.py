@@ -13,6 +13,7 @@ from quorum_rl.errors import QuorumError, warn_of_no_digest
 from quorum_rl.files import replacing, require_file
 from quorum_rl.json_files import object_of
 from quorum_rl.logs import read_parquet
+from quorum_rl.privacy import ReleaseEvent, event_from_json
 from quorum_rl.tensors import checksum
 from quorum_rl.types import Released, Transition
 
@@ -101,6 +102,15 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
             f"released prefixes {str(path)!r} cannot be read ({reason}): give a file that "
             "'quorum release' wrote."
         ) from error
+
+
+def event_of(facts: Mapping[str, Any]) -> ReleaseEvent | None:
+    """The release that prefixes with these facts say they are from, if they do."""
+    try:
+        event = event_from_json({name: fact for name, fact in facts.items() if name != "ledger"})
+    except QuorumError:
+        return None
+    return event if isinstance(event, ReleaseEvent) else None
 
 
 def _check_digest(about: dict[str, Any], columns: dict[str, Any], path: str | Path) -> None:

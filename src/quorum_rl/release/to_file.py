@@ -104,7 +104,7 @@ def release_to_file(
             entropy=KeyedEntropy(begun.words["noise"]) if seed is None else SeededEntropy(seed),
             progress=progress,
             committed=begun.committed,
-        )
+        ).released
         save_released(made, out, {"ledger": ledger.record.identity, **event})
     except BaseException:
         if not begun.is_paid(ledger):  # nothing was touched

@@ -17,13 +17,4 @@ if TYPE_CHECKING:
     )
     from quorum_rl.report.publishing import Bundle as Bundle, publish as publish
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "bundle": "check_bundle",
-            "gathering": "gather",
-            "page": "check_packages write_report",
-            "pictures": "draw_agreement draw_returns",
-            "publishing": "Bundle publish",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -13,15 +13,4 @@ if TYPE_CHECKING:
     from quorum_rl.sweep.space import Search as Search
     from quorum_rl.sweep.trials import Common as Common
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "cluster": "on_ray",
-            "judge": "Judge",
-            "options": "SweepOptions",
-            "programs": "Spread one_by_one",
-            "run": "Swept sweep",
-            "space": "Search",
-            "trials": "Common",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -17,7 +17,7 @@ from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations
-from quorum_rl.privacy import event_from_json
+from quorum_rl.release import event_of
 from quorum_rl.types import Released
 
 Judge = Literal["world", "released"] | Released
@@ -99,11 +99,7 @@ def paid_elsewhere(judge: Judge, facts: Mapping[str, Any], record: LedgerRecord)
     """
     if isinstance(judge, str):
         return False
-    try:
-        event = event_from_json({name: fact for name, fact in facts.items() if name != "ledger"})
-    except QuorumError:  # it does not say which release it is from
-        return True
-    return facts.get("ledger") != record.identity or event not in record.events
+    return facts.get("ledger") != record.identity or event_of(facts) not in record.events
 
 
 def named(judge: Judge) -> str:

@@ -136,7 +136,7 @@ def pay(
             accepted=asked.accepted,
             entropy=entropy,
             committed=committed,
-        )
+        ).released
         facts = {"ledger": opened.record.identity, **event_to_json(shared.event)}
         save_released(made, place.released, facts)
     for event in missing.elements():

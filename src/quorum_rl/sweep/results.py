@@ -1,8 +1,6 @@
 """What a sweep found, on the disk: of each program as soon as it ends, then the table and the
 winner."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +15,7 @@ from quorum_rl.files import replacing, write_json
 from quorum_rl.json_files import reading
 from quorum_rl.learners import learner_to_json
 from quorum_rl.logs import read_parquet
-from quorum_rl.pipeline import FitPlan
+from quorum_rl.pipeline import FitPlan, write_certificate
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.sweep.programs import Found, TrialResult
@@ -93,11 +91,7 @@ def write_winner(
     events: Sequence[Event],
 ) -> None:
     """The certificate, the configuration and the policy of the best trial; the policy last."""
-    digest, plan = None, trial.feasible
-    if made is not None:
-        path = folder / "certificate.json"
-        write_json(path, json.loads(made.to_json()))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest, plan = write_certificate(folder, made), trial.feasible
     facts = {
         "choices": trial.choices,
         "score": result.score,

@@ -57,26 +57,4 @@ if TYPE_CHECKING:
         spread_data as spread_data,
     )
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "chunks": "STEPS_AT_ONCE",
-            "contributions": (
-                "Contribution Gradient Local Solve TrainsEverything check_contribution "
-                "mean_gradient"
-            ),
-            "data": "ExpertData at expert_data flat_transitions",
-            "loop": "begin result_of train",
-            "mechanism": (
-                "PrivateStep StepNumbers StepShape check_parameters default_chunk lattice_sum "
-                "private_mean trained_count who_is_drawn"
-            ),
-            "noise": "rounded_noise",
-            "randomness": "StepKeys keys_of step_key",
-            "recipe": (
-                "StepKind Optimiser Recipe Run Schedule TrainState new_run optimiser_of "
-                "shuffled_schedule steps_at_share"
-            ),
-            "sources": "PrivateData private_source spread_data",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from quorum_rl.envs.acrobot import BAR_HEIGHT, TIME_STEP
-from quorum_rl.envs.drawing.parts import Colour, action_rows, limits, new_figure, plain, scene
+from quorum_rl.envs.drawing.parts import (
+    Colour,
+    action_rows,
+    limits,
+    new_figure,
+    over_time,
+    plain,
+    scene,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,14 +73,12 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any)
     )
     limits(height, BAR_HEIGHT)
     height.set_ylim(-2.2, 2.2)
-    height.set_xlim(0, times[-1])
     same = float(params.link_length_1) == float(params.link_length_2) == 1.0
     plain(height, y_label="height of the tip (m)" if same else "height of the tip\n(links of 1 m)")
-    height.tick_params(labelbottom=False)
     torque = figure.add_subplot(panels[1, 1], sharex=height)
     plain(torque, x_label="time (s)", y_label="torque\n(N m)")
     action_rows(torque, actions, TIME_STEP, ("−1", "0", "+1"))
-    figure.align_ylabels([height, torque])
+    over_time(figure, [height], torque, times[-1])
     return figure
 
 

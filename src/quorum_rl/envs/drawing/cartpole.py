@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from quorum_rl.envs.cartpole import ANGLE_LIMIT, POSITION_LIMIT, TIME_STEP
-from quorum_rl.envs.drawing.parts import Colour, action_rows, limits, new_figure, plain, scene
+from quorum_rl.envs.drawing.parts import (
+    Colour,
+    action_rows,
+    limits,
+    new_figure,
+    over_time,
+    plain,
+    scene,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,10 +94,7 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any)
     pushes = figure.add_subplot(panels[3], sharex=position)
     plain(pushes, x_label="time (s)", y_label="push")
     action_rows(pushes, actions, TIME_STEP, ("left", "right"))
-    for panel in (position, angle):
-        panel.tick_params(labelbottom=False)
-    position.set_xlim(0, times[-1])
-    figure.align_ylabels([position, angle, pushes])
+    over_time(figure, [position, angle], pushes, times[-1])
     return figure
 
 

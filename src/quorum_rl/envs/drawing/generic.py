@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 import numpy as np
 
-from quorum_rl.envs.drawing.parts import Colour, action_rows, new_figure, plain
+from quorum_rl.envs.drawing.parts import Colour, action_rows, new_figure, over_time, plain
 from quorum_rl.envs.world import AnyWorld
 
 if TYPE_CHECKING:
@@ -42,13 +42,11 @@ def draw_episode(world: AnyWorld, seen: np.ndarray, actions: np.ndarray) -> "Fig
     below = figure.add_subplot(panels[-1])
     plain(below, x_label="step", y_label="action")
     action_rows(below, actions, 1.0, world.spaces.action_names)
-    below.set_xlim(0, len(actions))
     shown = []
     for panel, name in enumerate(names):
         axes = figure.add_subplot(panels[panel], sharex=below)
         axes.plot(np.arange(len(seen)), seen[:, panel], color=Colour.BLUE, linewidth=1.5)
         plain(axes, y_label=name)
-        axes.tick_params(labelbottom=False)
         shown.append(axes)
-    figure.align_ylabels([*shown, below])
+    over_time(figure, shown, below, len(actions))
     return figure

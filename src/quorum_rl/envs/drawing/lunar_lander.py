@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from quorum_rl.envs.drawing.parts import Colour, limits, new_figure, plain, scene, schedule
+from quorum_rl.envs.drawing.parts import (
+    Colour,
+    limits,
+    new_figure,
+    over_time,
+    plain,
+    scene,
+    schedule,
+)
 from quorum_rl.envs.lunar_lander.geometry import EDGE_WIDTH, HEIGHT, HULL, LEG, PAD_HEIGHT, WIDTH
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, TIME_STEP
 
@@ -125,10 +133,7 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any)
     plain(rows, x_label="time (s)", y_label="engine")
     active = np.stack([actions == action for action in FLAMES])
     schedule(rows, active, TIME_STEP, ENGINES, [Colour.ORANGE, Colour.VERMILION, Colour.ORANGE])
-    for panel in (speed, angle):
-        panel.tick_params(labelbottom=False)
-    speed.set_xlim(0, times[-1])
-    figure.align_ylabels([speed, angle, rows])
+    over_time(figure, [speed, angle], rows, times[-1])
     return figure
 
 

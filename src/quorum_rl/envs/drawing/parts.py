@@ -66,6 +66,14 @@ def action_rows(axes: "Axes", actions: np.ndarray, step: float, names: Sequence[
     schedule(axes, active, step, names, [Colour.GREY] * len(names))
 
 
+def over_time(figure: "Figure", panels: Sequence["Axes"], below: "Axes", end: float) -> None:
+    """Panels over a common axis of time, which ends there and is labelled below them."""
+    for panel in panels:
+        panel.tick_params(labelbottom=False)
+    below.set_xlim(0, end)
+    figure.align_ylabels([*panels, below])
+
+
 def limits(axes: "Axes", *levels: float) -> None:
     for level in levels:
         axes.axhline(level, color=Colour.VERMILION, linewidth=1, linestyle=":")
