@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         sign_file as sign_file,
         signature_path as signature_path,
     )
+    from quorum_rl.budget.split import SplitKey as SplitKey, key_path as key_path
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
 else:
     __all__, __getattr__ = load_when_used(
@@ -84,6 +85,7 @@ else:
                 "SUFFIX check_signature generate_key public_key_in_hex sign sign_file "
                 "signature_path"
             ),
+            "split": "SplitKey key_path",
             "verifier": "Verification verify",
         },
     )

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         steps_for as steps_for,
     )
     from quorum_rl.privacy.events import (
+        EVERYBODY as EVERYBODY,
         LEAST_NOISE as LEAST_NOISE,
         MOST_NOISE as MOST_NOISE,
         Event as Event,
         Mode as Mode,
+        Part as Part,
         ReleaseEvent as ReleaseEvent,
         SelectionEvent as SelectionEvent,
         TrainingEvent as TrainingEvent,
@@ -43,8 +45,8 @@ else:
             "accounting": "total_delta total_epsilon",
             "calibration": "noise_multiplier_for steps_for",
             "events": (
-                "LEAST_NOISE MOST_NOISE Event Mode ReleaseEvent SelectionEvent TrainingEvent "
-                "event_from_json event_to_json kind_of largest_probability"
+                "EVERYBODY LEAST_NOISE MOST_NOISE Event Mode Part ReleaseEvent SelectionEvent "
+                "TrainingEvent event_from_json event_to_json kind_of largest_probability"
             ),
             "expectation": "expected_lengths",
             "planner": "ReleasePlan plan_from_json plan_release what_would_help",
