@@ -59,11 +59,14 @@ experts/test_onnx_process.py
 experts/test_population.py
 experts/test_ppo_iteration.py
 experts/test_ppo_training.py
+judging/test_answers.py
+judging/test_asking.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
 pipeline/test_fit.py
 pipeline/test_fit_interrupted.py
+pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py
 pipeline/test_own_contribution.py
 pipeline/test_plan_fit.py

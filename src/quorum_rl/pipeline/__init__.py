@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.export import policy_of as policy_of
     from quorum_rl.pipeline.folder import RunFolder as RunFolder
+    from quorum_rl.pipeline.judging_stage import judges_of as judges_of
     from quorum_rl.pipeline.learner_rule import (
         chosen_learner as chosen_learner,
         learner_for as learner_for,
@@ -58,6 +59,7 @@ else:
             "driver": "Keys Steps fresh runs_of steps_of train_runs",
             "export": "policy_of",
             "folder": "RunFolder",
+            "judging_stage": "judges_of",
             "learner_rule": "chosen_learner learner_for",
             "plan": "Cost FitPlan in_words",
             "planning": "plan_fit private_step",

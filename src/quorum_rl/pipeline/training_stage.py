@@ -27,6 +27,7 @@ from quorum_rl.training import (
     at,
     expert_data,
     flat_transitions,
+    nobody,
     private_source,
     result_of,
 )
@@ -69,7 +70,7 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
     plan = run.plan
     if plan.private is None:
         return
-    event = plan.private.event(plan.private_steps)
+    event = plan.training_event
     if not run.charged(ledger, event):
         facts: dict[str, Any] = dict(run.committed)
         if plan.settings.mode == "paper":
@@ -95,7 +96,9 @@ def take_steps(run: RunContext, remaining: Demonstrations, released: Released | 
         Interrupted: if `progress` asked for it; what was done is kept.
     """
     folder, plan, declared = run.folder, run.plan, remaining.declared
-    private = None if plan.private is None else private_source(remaining)
+    private = None
+    if plan.private is not None:  # where everybody judges there is nobody, and noise alone
+        private = private_source(remaining) if remaining.expert_count else nobody(declared)
     free = plan.settings.method == "non-private"
     steps = steps_of(
         plan,

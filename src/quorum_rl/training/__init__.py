@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         at as at,
         expert_data as expert_data,
         flat_transitions as flat_transitions,
+        nobody as nobody,
     )
     from quorum_rl.training.loop import begin as begin, result_of as result_of, train as train
     from quorum_rl.training.mechanism import (
@@ -65,7 +66,7 @@ else:
                 "Contribution Gradient Local Solve TrainsEverything check_contribution "
                 "mean_gradient"
             ),
-            "data": "ExpertData at expert_data flat_transitions",
+            "data": "ExpertData at expert_data flat_transitions nobody",
             "loop": "begin result_of train",
             "mechanism": (
                 "PrivateStep StepNumbers StepShape check_parameters default_chunk lattice_sum "
