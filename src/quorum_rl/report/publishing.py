@@ -58,7 +58,14 @@ WITH_TIMES: Final = (
     "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
     "charged: who knows when two stages of one run began knows how long the first took."
 )
-REPORTED: Final = ("evaluation.json", "comparison.json", "metrics.jsonl", RELEASED, "config.toml")
+REPORTED: Final = (
+    "evaluation.json",
+    "judging.json",
+    "comparison.json",
+    "metrics.jsonl",
+    RELEASED,
+    "config.toml",
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
