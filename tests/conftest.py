@@ -61,6 +61,7 @@ experts/test_ppo_iteration.py
 experts/test_ppo_training.py
 judging/test_answers.py
 judging/test_asking.py
+judging/test_cartpole_judges.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
