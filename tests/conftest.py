@@ -62,6 +62,7 @@ experts/test_ppo_training.py
 judging/test_answers.py
 judging/test_asking.py
 judging/test_cartpole_judges.py
+judging/test_judging_audit.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py

@@ -150,6 +150,16 @@ def test_where_nobody_may_judge_nothing_is_ruled_out() -> None:
     assert (answer.estimate, answer.low, answer.high) == (None, 0, 1)
 
 
+def test_sums_beyond_what_is_possible_do_not_make_an_answer_certain() -> None:
+    """Noise may say that more agree than there are: the interval is no point for that."""
+    over = share_answer(Sum(60.0, 2.0), Sum(-9.0, 2.0))
+    assert (over.estimate, over.high) == (1.0, 1.0)
+    assert over.low < 0.95
+    beyond = mean_answer(Sum(-60.0, 2.0), Sum(40.0, 2.0), Sum(40.0, 2.0))
+    assert (beyond.estimate, beyond.low) == (-1.0, -1.0)
+    assert beyond.high > -0.95
+
+
 def test_without_noise_a_share_has_wilsons_interval() -> None:
     answer = share_answer(Sum(30.0, 0.0), Sum(10.0, 0.0))
     z = norm.ppf(0.975)

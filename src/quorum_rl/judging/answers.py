@@ -134,7 +134,9 @@ def mean_answer(total: Sum, spread: Sum, judges: Sum) -> Answer:
     factor = _factor(judges.value)
     if judges.value <= max(factor * judges.noise, 1.0):  # there might be none
         return unknown(-1.0, 1.0)
+    # No sum is larger than its judges are many: what noise puts beyond that is no knowledge.
     mean = min(max(total.value / judges.value, -1.0), 1.0)
+    within = mean * judges.value
     squares = (spread.value / judges.value + 1) / 2
     squares_noise = math.hypot(spread.noise, (2 * squares - 1) * judges.noise) / judges.value / 2
     variance, most = max(squares - mean**2, 0.0) + MARGIN * squares_noise, 1 - mean**2
@@ -143,8 +145,8 @@ def mean_answer(total: Sum, spread: Sum, judges: Sum) -> Answer:
         mean,
         # (S − μN)² ≤ factor²·(noise of S² + μ²·noise of N² + sampled·(1 − μ²))
         judges.value**2 - factor**2 * (judges.noise**2 - sampled),
-        -2 * total.value * judges.value,
-        total.value**2 - factor**2 * (total.noise**2 + sampled),
+        -2 * within * judges.value,
+        within**2 - factor**2 * (total.noise**2 + sampled),
         (-1.0, 1.0),
     )
 
@@ -155,18 +157,18 @@ def share_answer(same: Sum, other: Sum) -> Answer:
     A judge's u(1 − R) − vR has a variance of at most (u + v)·R(1 − R) in the mean, whatever the
     judges are: nothing else needs to be asked for it.
     """
-    whole = same.value + other.value
     factor = float(norm.ppf((1 + COVERAGE) / 2))
-    least = factor * math.hypot(same.noise, other.noise)
-    if whole <= least:
+    if same.value + other.value <= factor * math.hypot(same.noise, other.noise):
         return unknown(0.0, 1.0)
+    agreeing = max(same.value, 0.0)  # neither is negative but for noise
+    whole = agreeing + max(other.value, 0.0)
     square = factor**2
     # (U − RF)² ≤ square·(noise²·((1 − R)² + R²) + F·R(1 − R))
     return _within(
-        min(max(same.value / whole, 0.0), 1.0),
+        agreeing / whole,
         whole**2 - square * (same.noise**2 + other.noise**2 - whole),
-        -2 * same.value * whole + square * (2 * same.noise**2 - whole),
-        same.value**2 - square * same.noise**2,
+        -2 * agreeing * whole + square * (2 * same.noise**2 - whole),
+        agreeing**2 - square * same.noise**2,
         (0.0, 1.0),
     )
 
