@@ -37,7 +37,7 @@ def cut(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def everyone() -> Crowd:
-    return crowd()
+    return crowd(identity="judged")  # which logs were released from is remembered by name
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def parts_in(made: Fitted, log: Demonstrations) -> tuple[Demonstrations, Demonst
         return parted(log, ledger.split(0.15))
 
 
-def with_rewards(one: Crowd, part: Demonstrations, name: str) -> Crowd:
+def otherwise(one: Crowd, part: Demonstrations, name: str) -> Crowd:
     """The crowd, where the experts of a part took the other action throughout."""
     actions = one.log.columns.actions.copy()
     for step, length in zip(part.episodes.first_step, part.episodes.length, strict=True):
@@ -100,12 +100,12 @@ def test_the_policy_is_learned_from_the_others_alone(
 ) -> None:
     """To the bit, whatever the judges did; and the answers are of the judges."""
     others, judges = parts_in(done, everyone.log)
-    changed = fitted(with_rewards(everyone, judges, "one"), tmp_path / "one", **CHOICES)
+    changed = fitted(otherwise(everyone, judges, "judged, one"), tmp_path / "one", **CHOICES)
     assert same_weights(changed, done)
     assert changed.judging is not None
     assert done.judging is not None
     assert changed.judging.agreement.high < done.judging.agreement.low
-    taught = fitted(with_rewards(everyone, others, "two"), tmp_path / "two", **CHOICES)
+    taught = fitted(otherwise(everyone, others, "judged, two"), tmp_path / "two", **CHOICES)
     assert not same_weights(taught, done)
     assert taught.judging is not None
     assert taught.judging.mean_return == done.judging.mean_return
@@ -127,7 +127,7 @@ def test_the_policy_is_learned_from_the_others_alone(
 def test_wherever_it_dies_the_judges_say_the_same_and_are_paid_once(
     at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, folder = named(everyone, at), tmp_path / "run"
+    one, folder = named(everyone, f"judged until {at}"), tmp_path / "run"
     with monkeypatch.context() as patched:
         patched.setattr(at, cut)
         with pytest.raises(PowerCutError):
@@ -152,8 +152,8 @@ def test_without_a_seed_too_a_run_goes_on_to_the_same_answers(
     with monkeypatch.context() as patched:
         patched.setattr("quorum_rl.budget.Budget.finite_certificate", cut)
         with pytest.raises(PowerCutError):
-            fitted(named(everyone, "unseeded"), tmp_path / "run", **choices)
-    fitted(named(everyone, "unseeded"), tmp_path / "run", **choices)
+            fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
+    fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
     assert (said[0] == said[1]).all()
     assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 2
 
@@ -163,7 +163,7 @@ def test_one_ledger_has_the_same_judges_for_every_fit_and_the_larger_part_counts
 ) -> None:
     budget = Budget.create(tmp_path / "ledger", epsilon=9.0, delta=DELTA)
     for number in range(2):
-        one = named(everyone, f"log {number}")
+        one = named(everyone, f"judged {number}")
         fitted(one, tmp_path / f"run {number}", budget=budget, **CHOICES | {"epsilon": 3.0})
     twice = budget.spent()
     assert twice == pytest.approx(
@@ -174,7 +174,9 @@ def test_one_ledger_has_the_same_judges_for_every_fit_and_the_larger_part_counts
     )
     assert twice < 6
     plain = {name: CHOICES[name] for name in ("experts", "settings", "learner", "learner_settings")}
-    fitted(named(everyone, "log 2"), tmp_path / "plain", budget=budget, **plain | {"epsilon": 3.0})
+    fitted(
+        named(everyone, "judged 2"), tmp_path / "plain", budget=budget, **plain | {"epsilon": 3.0}
+    )
     assert twice < budget.spent() <= 9
 
 
@@ -182,27 +184,27 @@ def test_another_share_or_key_is_refused_and_nothing_is_charged(
     everyone: Crowd, tmp_path: Path
 ) -> None:
     budget = Budget.create(tmp_path / "ledger", epsilon=20.0, delta=DELTA)
-    fitted(named(everyone, "first"), tmp_path / "one", budget=budget, **CHOICES)
+    fitted(named(everyone, "judged, first"), tmp_path / "one", budget=budget, **CHOICES)
     charged = budget.record.events
     again = {"budget": budget, **CHOICES}
     with pytest.raises(QuorumError, match="once and for good"):
-        fitted(named(everyone, "second"), tmp_path / "two", **again | {"judges": 0.3})
+        fitted(named(everyone, "judged, second"), tmp_path / "two", **again | {"judges": 0.3})
     key_path(budget.ledger).write_text("00" * 32)
     with pytest.raises(QuorumError, match="another than the ledger was given"):
-        fitted(named(everyone, "third"), tmp_path / "three", **again)
+        fitted(named(everyone, "judged, third"), tmp_path / "three", **again)
     assert budget.record.events == charged
     assert not (tmp_path / "two").exists()
 
 
 @pytest.mark.parametrize("share", [1e-12, 1 - 1e-12])
 def test_a_part_may_be_empty_and_nobody_is_told(share: float, tmp_path: Path) -> None:
-    made = fitted(crowd(identity=f"log {share}"), tmp_path, **CHOICES | {"judges": share})
+    made = fitted(crowd(identity=f"judged by {share}"), tmp_path, **CHOICES | {"judges": share})
     assert made.judging is not None
     assert (made.judging.agreement.estimate is None) == (share < 0.5)
 
 
 def test_a_release_is_on_everybody_beside_both_parts(everyone: Crowd, tmp_path: Path) -> None:
-    made = fitted(named(everyone, "released"), tmp_path, settings=SETTINGS, judges=0.15)
+    made = fitted(named(everyone, "judged, released"), tmp_path, settings=SETTINGS, judges=0.15)
     parts = [event.part for event in read_ledger(tmp_path / "ledger.jsonl").events]
     assert parts == ["everybody", "training", "judging"]
     assert made.certificate is not None
