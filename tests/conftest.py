@@ -45,6 +45,7 @@ cli/test_attacks.py
 cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
+cli/test_fit_with_judges.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py

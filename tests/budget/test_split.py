@@ -75,6 +75,14 @@ def test_a_run_that_died_between_key_and_ledger_goes_on_with_that_key(ledger: Pa
     assert split_of(ledger) == first
 
 
+def test_no_copy_of_the_key_stays_behind_a_death(ledger: Path) -> None:
+    first = split_of(ledger)
+    left = ledger.with_name(f".{ledger.name}.unfinished-abc.split-key")
+    left.write_text(first.key.hex())
+    assert split_of(ledger) == first
+    assert not left.exists()
+
+
 def test_a_seed_gives_the_same_split(tmp_path: Path) -> None:
     keys = []
     for name in ("one", "two"):

@@ -7,6 +7,7 @@ end does not: a certificate therefore names the hash of the last line it was mad
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 Kind = Literal["production", "research"]
 
 FORMAT: Final = 1
+HASH: Final = re.compile(r"[0-9a-f]{64}")
 START: Final = "0" * 64  # stands for the hash before the first line
 RELATION: Final = (
     "two sets of experts that differ by one expert, added or removed, and both have at least the "
@@ -188,7 +190,7 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
             case "mark":
                 marks.append(Mark(_text(entry, "text"), _text(entry, "at")))
             case "split" if split is None:
-                split = Split(_share(entry), _text(entry, "key"), _text(entry, "at"))
+                split = _split(entry)
             case "split":
                 raise TypeError("the experts are split a second time")
             case other:
@@ -211,10 +213,12 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
     )
 
 
-def _share(entry: Mapping[str, Any]) -> float:
+def _split(entry: Mapping[str, Any]) -> Split:
     if not FRACTION.holds(entry["judges"]):
         raise TypeError(f"its share of judges is not {FRACTION.words}")
-    return float(entry["judges"])
+    if HASH.fullmatch(_text(entry, "key")) is None:
+        raise TypeError("its key is no hash")
+    return Split(float(entry["judges"]), entry["key"], _text(entry, "at"))
 
 
 def _charge(entry: dict[str, Any]) -> Charge:

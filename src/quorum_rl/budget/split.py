@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from quorum_rl.budget.entropy import Entropy, secret_words
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import create_file
+from quorum_rl.files import create_file, remove_unfinished
 
 SUFFIX: Final = ".split-key"
 BYTES: Final = 32
@@ -58,6 +58,7 @@ def kept_key(ledger: Path, share: float) -> SplitKey | None:
         QuorumError: if the file cannot be read, or holds no key.
     """
     path = key_path(ledger)
+    remove_unfinished(path)  # whoever died while the key was written left it there too
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii"))
     except FileNotFoundError:
