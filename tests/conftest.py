@@ -62,6 +62,7 @@ cli/test_attacks.py
 cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
+cli/test_fit_with_judges.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py
@@ -76,11 +77,16 @@ experts/test_onnx_process.py
 experts/test_population.py
 experts/test_ppo_iteration.py
 experts/test_ppo_training.py
+judging/test_answers.py
+judging/test_asking.py
+judging/test_cartpole_judges.py
+judging/test_judging_audit.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
 pipeline/test_fit.py
 pipeline/test_fit_interrupted.py
+pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py
 pipeline/test_own_contribution.py
 pipeline/test_plan_fit.py

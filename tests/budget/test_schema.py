@@ -92,6 +92,7 @@ def test_every_field_is_described_and_none_may_be_missing_or_unknown() -> None:
     facts = facts_of()
     assert set(facts) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
     parts = {"release": facts["events"][0], "training": facts["events"][1]}
+    parts["parted"] = facts_of("two parts")["events"][1]
     parts["assumption"] = facts["assumptions"][0]
     parts["published"] = facts_of("mode paper")["published"]
     for name, part in parts.items():

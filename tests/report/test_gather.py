@@ -17,9 +17,11 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.report.facts import Guarantee, Missing, RunReport
 from quorum_rl.report.gathering import gather
+from quorum_rl.report.page import render
 
 OPTIONAL = {
     "evaluation.json": "evaluation",
+    "judging.json": "judged",
     "comparison.json": "comparison",
     "released.parquet": "prefixes",
     "metrics.jsonl": "learning",
@@ -53,6 +55,18 @@ def test_the_stages_cost_more_added_up_than_together(whole: RunReport) -> None:
     assert together <= whole.spending.together < together + 1e-3
     assert whole.spending.together < whole.spending.added_up
     assert whole.spending.unspent == pytest.approx(5.0 - whole.spending.together)
+
+
+def test_the_judges_say_what_they_know_and_no_more(whole: RunReport) -> None:
+    assert not isinstance(whole.judged, Missing)
+    said = {answer.what: (answer.estimate, answer.interval) for answer in whole.judged.answers}
+    assert said["what the experts earn"] == (151.0, (148.0, 154.0))
+    assert said["the same, where they took action 1"] == (None, (0.0, 1.0))
+    page = render(whole)
+    assert page.count("cannot tell") == 1
+    assert "What the judges say" in page
+    unjudged = replace(whole, judged=Missing("nobody"))
+    assert "judge" not in render(unjudged)
 
 
 def test_marks_and_open_assumptions_stand_at_the_top(whole: RunReport) -> None:
@@ -89,6 +103,8 @@ def test_a_damaged_file_is_named(name: str, content: bytes, run_folder: Path) ->
         ("comparison.json", {"seeds": -1}),
         ("evaluation.json", {"interval": [2.0, 1.0]}),
         ("evaluation.json", {"mean": "1"}),
+        ("judging.json", {"agreement": None}),
+        ("judging.json", {"agreement_by_action": [{"low": 1.0, "high": 0.0}]}),
         ("evaluation.json", {"mean": float("nan")}),
         ("config.json", {"declared": {}}),
         ("config.json", {"settings": None}),

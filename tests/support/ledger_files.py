@@ -102,6 +102,16 @@ def research(*entries: Mapping[str, Json], **header: Any) -> bytes:
     return ledger_of(*entries, **{"kind": "research", "epsilon": None, "delta": None, **header})
 
 
+def split(share: float = 0.15, key: str = "cd" * 32) -> dict[str, Json]:
+    return {"entry": "split", "judges": share, "key": key, "at": AT}
+
+
+PARTS: Final[Sequence[Mapping[str, Json]]] = (
+    charge(FLOOR, 1, **ACCEPTED, training_minimum=1),
+    split(),
+    charge(replace(TRAINING, part="training"), 1, **ACCEPTED),
+    charge(replace(TRAINING, part="judging", steps=1, sampling_rate=1.0), 1, **ACCEPTED),
+)
 BOTH: Final[Sequence[Mapping[str, Json]]] = (
     charge(FLOOR, 1, **ACCEPTED, training_minimum=1),
     charge(TRAINING, 1, **ACCEPTED),
@@ -112,6 +122,7 @@ EXAMPLES: Final = {
     "random stopping": ledger_of(charge(STOPPING, 1)),
     "training only": ledger_of(charge(TRAINING, 1, whole_log=pool(1), **ACCEPTED)),
     "both": ledger_of(*BOTH),
+    "two parts": ledger_of(*PARTS),
     "seeded": ledger_of(*BOTH, mark("reproducible noise"), mark("reproducible logs")),
     "mode paper": research(charge(PAPER, 1), charge(TRAINING, 1, **PUBLISHED)),
     "mode paper, unfinished": research(charge(PAPER, 1), charge(TRAINING, 1), delta=DELTA),

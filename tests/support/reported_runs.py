@@ -44,6 +44,22 @@ EVALUATION: dict[str, Any] = {
     "protocol": "final",
 }  # fmt: skip
 
+_TOLD: dict[str, Any] = {
+    "estimate": 0.9,
+    "low": 0.85,
+    "high": 0.94,
+    "tells": True,
+    "bounds": [0, 1],
+}
+_UNTOLD = _TOLD | {"estimate": 0.4, "low": 0.0, "high": 1.0, "tells": False}
+JUDGING: dict[str, Any] = {
+    "judges": {"share": 0.15, "return_bounds": [0, 200], "noise_multiplier": 1.0},
+    "coverage": 0.95,
+    "mean_return": _TOLD | {"estimate": 151.0, "low": 148.0, "high": 154.0, "bounds": [0, 200]},
+    "agreement": _TOLD,
+    "agreement_by_action": [_TOLD, _UNTOLD],
+}
+
 
 def write_run(folder: Path, **settings: Any) -> Path:
     """A finished run on CartPole, with a research ledger and everything that is optional."""
@@ -79,6 +95,7 @@ def write_run(folder: Path, **settings: Any) -> Path:
     )
     write_json(folder / "evaluation.json", EVALUATION)
     write_json(folder / "comparison.json", COMPARISON)
+    write_json(folder / "judging.json", JUDGING)
     return folder
 
 

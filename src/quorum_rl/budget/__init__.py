@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         sign_file as sign_file,
         signature_path as signature_path,
     )
+    from quorum_rl.budget.split import SplitKey as SplitKey, key_path as key_path
     from quorum_rl.budget.verifier import Verification as Verification, verify as verify
     from quorum_rl.budget.witness import (
         Witness as Witness,

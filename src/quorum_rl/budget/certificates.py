@@ -61,6 +61,15 @@ TRAINING_LIMITATIONS: Final = (
 )
 
 
+PARTS: Final = (
+    "Each expert is in one of two parts for good, by a secret coin of its own: in the one that "
+    "judges with probability {:g}, else in the one that is learned from. What was charged to one "
+    "part costs only who is in it, and ε is the larger of what either part has lost."
+)
+SPLIT_LIMITATIONS: Final = (
+    "who is in which part follows from an expert's name: one who has another name in a later log "
+    "may have lost what both parts have",
+)
 WHOLE_LOGS: Final = (
     "No prefixes were released under this ledger: an expert's whole log is protected, whoever "
     "holds copies of it."
@@ -165,6 +174,8 @@ def stated(record: LedgerRecord, shown: str, delta: float, *, form: int = FORMAT
         limitations = RELEASE_LIMITATIONS + limitations
     if len(releases) < len(record.events):
         limitations += TRAINING_LIMITATIONS
+    if record.is_parted:
+        limitations += SPLIT_LIMITATIONS
     return Certificate(
         format=form,
         kind=record.kind,
@@ -215,6 +226,8 @@ def _statement(record: LedgerRecord, shown: str, delta: float, form: int) -> str
     trained_only = bool(record.events) and not releases and not record.torn
     if trained_only and shown != "inf" and form != FIRST_FORMAT:
         sentences.append(WHOLE_LOGS)
+    if record.split is not None and record.is_parted:
+        sentences.append(PARTS.format(record.split.judges))
     if record.torn:
         sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
     if record.kind == "research":

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from quorum_rl.budget.entropy import Entropy, OsEntropy
 from quorum_rl.budget.record import (
     FORMAT,
     RELATION,
@@ -26,10 +27,18 @@ from quorum_rl.budget.record import (
     no_ledger,
     record_of,
 )
+from quorum_rl.budget.split import SplitKey, kept_key, key_path, new_key
 from quorum_rl.budget.witness import LEDGERS, check_witnessed, held, tell_witnesses
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, require
 from quorum_rl.files import create_file, remove_unfinished
-from quorum_rl.privacy import Event, ReleaseEvent, event_to_json, kind_of, total_epsilon
+from quorum_rl.privacy import (
+    EVERYBODY,
+    Event,
+    ReleaseEvent,
+    event_to_json,
+    kind_of,
+    total_epsilon,
+)
 
 CANNOT_GO_ON: Final = (
     "ends in a line that was cut off, so all of its budget counts as spent: nothing more can be "
@@ -152,6 +161,11 @@ class Ledger:
         facts = dict(facts or {})
         record = self._writable_record()
         self.check_fresh(event, facts)
+        if event.part != EVERYBODY and record.split is None:
+            raise QuorumError(
+                f"this {kind_of(event)} is on one part of the experts, and they were not split: "
+                "settle the split first; nothing was charged."
+            )
         if record.kind == "production":
             _check_affordable(record, [event])
         charge: dict[str, Json] = {"event": event_to_json(event), "run": run, "facts": facts}
@@ -180,6 +194,37 @@ class Ledger:
         record = self._writable_record()
         if record.kind == "production" and events:
             _check_affordable(record, events)
+
+    def split(self, share: float, entropy: Entropy | None = None) -> SplitKey:
+        """Who judges, for good: settled at the first call, and the same whenever asked again.
+
+        A new key comes from the operating system unless `entropy` is given, and is kept beside the
+        ledger, which commits to it. Nothing is charged: a split by itself tells nothing.
+
+        Raises:
+            QuorumError: if the experts were split with another share, or the key is not the one
+                that the ledger was given.
+        """
+        require("the share of judges", share, FRACTION)
+        record = self._writable_record()
+        key = kept_key(self._path, share)
+        if record.split is None:
+            key = key or new_key(self._path, share, entropy or OsEntropy())
+            settled: dict[str, Json] = {"judges": share, "key": key.commitment(record.identity)}
+            self._append(record, [{"entry": "split", **settled}])
+            return key
+        if record.split.judges != share:
+            raise QuorumError(
+                f"{record.split.judges:g} of these experts judge, once and for good, not "
+                f"{share:g}: give that share; nothing was charged."
+            )
+        if key is None or key.commitment(record.identity) != record.split.key:
+            found = "is missing" if key is None else "is another than the ledger was given"
+            raise QuorumError(
+                f"the key that says who judges {found}: bring {str(key_path(self._path))!r} back, "
+                "or go on without judges; nothing was charged."
+            )
+        return key
 
     def mark(self, text: str) -> None:
         """Writes down something that every certificate must mention, once."""

@@ -7,6 +7,7 @@ end does not: a certificate therefore names the hash of the last line it was mad
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, Rule
 from quorum_rl.json_files import bounded_int
-from quorum_rl.privacy import Event, ReleaseEvent, event_from_json
+from quorum_rl.privacy import EVERYBODY, Event, ReleaseEvent, event_from_json
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 Kind = Literal["production", "research"]
 
 FORMAT: Final = 1
+HASH: Final = re.compile(r"[0-9a-f]{64}")
 START: Final = "0" * 64  # stands for the hash before the first line
 RELATION: Final = (
     "two sets of experts that differ by one expert, added or removed, and both have at least the "
@@ -55,6 +57,19 @@ class Mark:
     at: str
 
 
+@dataclass(frozen=True)
+class Split:
+    """How the experts are told apart, once for all events of a ledger.
+
+    Each is in the judging part with probability `judges`, else in the training part. `key` is the
+    hash that commits to the secret key by which the coins are thrown (`split.py`).
+    """
+
+    judges: float
+    key: str
+    at: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerRecord:
     """Everything that a ledger's file says.
@@ -73,6 +88,7 @@ class LedgerRecord:
     marks: tuple[Mark, ...]
     torn: bool
     hashes: tuple[str, ...]
+    split: Split | None = None
 
     @property
     def head(self) -> str:
@@ -82,6 +98,11 @@ class LedgerRecord:
     @property
     def events(self) -> tuple[Event, ...]:
         return tuple(charge.event for charge in self.charges)
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether anything was charged to one part of the experts alone."""
+        return any(event.part != EVERYBODY for event in self.events)
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -157,13 +178,21 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
             f"the ledger {str(path)!r} is of a kind, or promises something, that this version does "
             "not account for: update it."
         )
-    charges, marks = [], []
+    charges: list[Charge] = []
+    marks: list[Mark] = []
+    split: Split | None = None
     for entry in entries:
         match entry.get("entry"):
             case "charge":
                 charges.append(_charge(entry))
+                if charges[-1].event.part != EVERYBODY and split is None:
+                    raise TypeError("a part of the experts is charged before they are split")
             case "mark":
                 marks.append(Mark(_text(entry, "text"), _text(entry, "at")))
+            case "split" if split is None:
+                split = _split(entry)
+            case "split":
+                raise TypeError("the experts are split a second time")
             case other:
                 raise QuorumError(
                     f"the ledger {str(path)!r} has an entry {other!r} that this version does not "
@@ -180,7 +209,16 @@ def _record(lines: "Lines", path: Path) -> LedgerRecord:
         marks=tuple(marks),
         torn=lines.torn,
         hashes=lines.hashes,
+        split=split,
     )
+
+
+def _split(entry: Mapping[str, Any]) -> Split:
+    if not FRACTION.holds(entry["judges"]):
+        raise TypeError(f"its share of judges is not {FRACTION.words}")
+    if HASH.fullmatch(_text(entry, "key")) is None:
+        raise TypeError("its key is no hash")
+    return Split(float(entry["judges"]), entry["key"], _text(entry, "at"))
 
 
 def _charge(entry: dict[str, Any]) -> Charge:

@@ -19,7 +19,14 @@ from scipy.integrate import quad
 from quorum_rl.budget.record import LedgerRecord
 from quorum_rl.budget.selection import selection_on_grid
 from quorum_rl.errors import QuorumError
-from quorum_rl.privacy.events import Event, ReleaseEvent, SelectionEvent, TrainingEvent
+from quorum_rl.privacy.events import (
+    EVERYBODY,
+    Event,
+    Part,
+    ReleaseEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
 
 TOLERANCE: Final = 1e-3  # of ε: what the grid may add to it
 CONTRIBUTIONS: Final = 2**18  # how densely an expert's contribution u in [0, 1] is searched
@@ -79,11 +86,26 @@ def verify(
         reasons.append("a release pool was used more than once")
     if record.whole_logs.intersection(record.pools):
         reasons.append("a training has read the trajectories of a release pool")
+    if record.split is None and record.is_parted:
+        reasons.append("an event is on one part of the experts, and no split was committed to")
     return Verification(found, at, claimed, not reasons, tuple(reasons))
 
 
 def independent_epsilon(events: Sequence[Event], delta: float) -> float:
-    """At least the ε at `delta` of all events together; infinite if there is none."""
+    """At least the ε at `delta` of all events together; infinite if there is none.
+
+    An expert sits in one part for good, and what is asked of the other runs alike with it and
+    without: so each seat is tried, with only those events that can see who sits there.
+    """
+    seats: set[Part] = {event.part for event in events if event.part != EVERYBODY}
+    seen = (
+        [event for event in events if event.part == seat or event.part == EVERYBODY]
+        for seat in seats or {EVERYBODY}
+    )
+    return max(_epsilon_in_one_seat(events, delta) for events in seen)
+
+
+def _epsilon_in_one_seat(events: Sequence[Event], delta: float) -> float:
     if not events:
         return 0.0
     losses = {event: _iteration(event) for event in events if isinstance(event, ReleaseEvent)}

@@ -39,6 +39,12 @@ class Fit(ExpertFlags, TrainingFlags):
     released: Path | None = None
     """Go on after a release: the file that 'quorum release' wrote, which the ledger must hold. Both
     stages together then cost at most epsilon."""
+    judges: float | None = None
+    """The share of the experts who judge the policy instead of being learned from, such as 0.15: at
+    no further cost, once and for good, by a secret coin for each."""
+    return_bounds: tuple[float, ...] | None = None
+    """Two public numbers between which an expert's mean return lies: the judges then say what the
+    experts earn."""
     seed: int | None = None
     """For reproduction only: the noise hides nothing from someone who knows the seed."""
     track: TrackerName | None = None
@@ -86,7 +92,8 @@ class Fit(ExpertFlags, TrainingFlags):
             return
         if self.ledger is None:
             raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
-        for name in ("experts", "minimum_trajectories", "dry_run", "diagnostics_not_private"):
+        for name in ("experts", "minimum_trajectories", "judges", "return_bounds", "dry_run",
+                     "diagnostics_not_private"):  # fmt: skip
             if getattr(self, name) != getattr(type(self), name):
                 said = "EXPERTS" if name == "experts" else f"--{name.replace('_', '-')}"
                 raise QuorumError(f"--released goes on after a release: leave out {said}.")
@@ -111,6 +118,7 @@ class Fit(ExpertFlags, TrainingFlags):
             "released_transitions": 0 if released is None else int(released.offsets[-1]),
             "private_steps": made.plan.private_steps,
             "steps_without_noise": made.plan.plain_steps,
+            "judges": None if made.judging is None else made.judging.to_json(),
         }
         said = [] if certified is None else [certified.statement]
         show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
@@ -118,7 +126,8 @@ class Fit(ExpertFlags, TrainingFlags):
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         paid = None if self.ledger is None else budget.Budget.open(self.ledger)
         if self.released is None or paid is None:
-            return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit()))
+            asked = given(self, "judges return_bounds")
+            return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit() | asked))
         log = logs.open_demonstrations(self.demonstrations)
         return pipeline.fit_after_release(log, self.released, budget=paid, **options)
 
@@ -126,6 +135,8 @@ class Fit(ExpertFlags, TrainingFlags):
         """Do this process's share of it, where this is not the first."""
         if self.released is not None:
             raise QuorumError("training after a release is for one process: start it by itself.")
+        if self.judges is not None:
+            raise QuorumError("a fit with judges is for one process: start it by itself.")
         pipeline.help_fit(*self._given(), **(self._options() | self._of_fit()))
 
     def _of_fit(self) -> dict[str, Any]:
@@ -155,7 +166,10 @@ class Fit(ExpertFlags, TrainingFlags):
         )
         options = given(self, "epsilon delta settings")
         can_query = self.experts is not None
-        plan = pipeline.plan_fit(log.declared, learner, **options, can_query=can_query)
+        judges = pipeline.judges_of(self.judges, self.return_bounds)
+        plan = pipeline.plan_fit(
+            log.declared, learner, **options, can_query=can_query, judges=judges
+        )
         if plan.events:
             log.check_usable(log.declared.minimum_experts, plan.trajectories_needed)
         return plan, log

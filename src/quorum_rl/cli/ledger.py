@@ -93,4 +93,5 @@ def _in_words(event: object) -> str:
     return (
         f"{what} {event.steps} steps at rate {event.sampling_rate:.4g}, "
         f"noise multiplier {event.noise_multiplier:.4g}"
+        + ("" if event.part == privacy.EVERYBODY else f", of the {event.part} part alone")
     )

@@ -135,6 +135,16 @@ class Demonstrations:
         """Episode e has the transitions from offset e up to offset e + 1. Shape (episodes + 1,)."""
         return np.concatenate([[0], np.cumsum(self.episodes.length, dtype=np.int64)])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each expert is called, by position: its own name or number, whoever else is there.
+
+        In the next log of the same experts they are called the same.
+        """
+        if self.expert_names:
+            return tuple(self.expert_names[identity] for identity in self.experts)
+        return tuple(map(str, self.experts.tolist()))
+
     @cached_property
     def expert_episode_offsets(self) -> Integers:
         """Expert i has the episodes from offset i up to offset i + 1. Shape (experts + 1,)."""

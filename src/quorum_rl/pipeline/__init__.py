@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         RunFolder as RunFolder,
         write_certificate as write_certificate,
     )
+    from quorum_rl.pipeline.judging_stage import judges_of as judges_of
     from quorum_rl.pipeline.learner_rule import (
         chosen_learner as chosen_learner,
         learner_for as learner_for,

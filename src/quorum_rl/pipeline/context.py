@@ -20,6 +20,7 @@ from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.json_files import read_config
+from quorum_rl.judging import Judges
 from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.folder import RunFolder
@@ -115,6 +116,7 @@ def planned(
     learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
+    judges: Judges | None = None,
     diagnostics_not_private: bool,
 ) -> tuple[FitPlan, Demonstrations, LoggedExperts | None]:
     """The plan of a fit, from what is declared, and what it is of."""
@@ -131,6 +133,7 @@ def planned(
         delta=delta,
         settings=settings,
         can_query=experts is not None,
+        judges=judges,
     )
     if plan.events:
         demonstrations.check_usable(declared.minimum_experts, plan.trajectories_needed)
@@ -177,7 +180,8 @@ def configuration(
     plan: FitPlan, demonstrations: Demonstrations, seed: int | None
 ) -> dict[str, Any]:
     """All that decides what a run does, as public facts."""
-    return {
+    asked = {} if plan.judging is None else {"judges": plan.judging.to_json()}
+    return asked | {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "settings": plan.settings.to_json(),

@@ -35,7 +35,13 @@ from quorum_rl.training import TrainState
 ANEW: Final = "delete the folder and start anew"
 KEY: Final = "quorum_rl.training"
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
-BEFORE_TRAINING: Final = ("config.json", "config.toml", "ledger.jsonl", "released.parquet")
+BEFORE_TRAINING: Final = (
+    "config.json",
+    "config.toml",
+    "ledger.jsonl",
+    "ledger.jsonl.split-key",
+    "released.parquet",
+)
 
 
 class RunFolder:

@@ -1,13 +1,14 @@
 """What a fit will do and spend, as data: decided before any data is touched."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.judging import JudgingPlan
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.pipeline.settings import FitSettings
-from quorum_rl.privacy import Event, ReleasePlan, total_epsilon
+from quorum_rl.privacy import Event, ReleasePlan, TrainingEvent, total_epsilon
 from quorum_rl.training import (
     Contribution,
     Gradient,
@@ -32,7 +33,8 @@ class FitPlan:
     """Everything that a fit will spend and do.
 
     `private` and `release` are None where that stage does not take place; `notes` say where the
-    plan departs from what was asked for, and why. `noise` is the usual size of the noise in the
+    plan departs from what was asked for, and why. With `judging`, private steps are on those alone
+    who do not judge. `noise` is the usual size of the noise in the
     mean of all private steps, where an expert's largest contribution is 1.
 
     Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
@@ -52,6 +54,7 @@ class FitPlan:
     plain_steps: int = 0
     notes: tuple[str, ...] = ()
     noise: float = 0.0
+    judging: JudgingPlan | None = None
 
     def __post_init__(self) -> None:
         # Refuses what training would refuse when the release is paid for.
@@ -62,8 +65,17 @@ class FitPlan:
         """What the ledger will be charged for."""
         found: list[Event] = [] if self.release is None else [self.release.event]
         if self.private is not None:
-            found.append(self.private.event(self.private_steps))
+            found.append(self.training_event)
+        if self.judging is not None:
+            found.append(self.judging.event)
         return tuple(found)
+
+    @property
+    def training_event(self) -> TrainingEvent:
+        """All private steps, on those whom is learned from."""
+        assert self.private is not None  # asked for that
+        event = self.private.event(self.private_steps)
+        return event if self.judging is None else replace(event, part="training")
 
     @property
     def trajectories_needed(self) -> int:
@@ -146,6 +158,8 @@ class FitPlan:
             lines += self._private_in_words()
         if self.plain_steps:
             lines.append(f"steps without noise: {self.plain_steps}")
+        if self.judging is not None:
+            lines.append(self.judging.describe())
         return "\n".join([*lines, *units_in_words(self.learner), *self.notes])
 
     def _private_in_words(self) -> list[str]:

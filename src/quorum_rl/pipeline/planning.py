@@ -1,11 +1,13 @@
 """How a budget is split over both stages: from settings and declared numbers, and no data."""
 
 import math
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import jax
 
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, TooLittleBudgetError, require
+from quorum_rl.judging import Judges, plan_judging
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import PAPER_DELTA_SHARE, Cost, FitPlan, noise_of_mean
@@ -36,7 +38,7 @@ NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
 
 
 class _Task(NamedTuple):
-    """What is to be planned. `settings` are filled; for `whole_epsilon` see `plan_fit`."""
+    """What is to be planned. `settings` are filled; for the rest see `plan_fit`."""
 
     settings: FitSettings
     learner: Learner
@@ -44,6 +46,16 @@ class _Task(NamedTuple):
     epsilon: float
     delta: float
     whole_epsilon: float
+    judges: Judges | None = None
+
+    @property
+    def learned_from(self) -> Declared:
+        """What is declared, of those who do not judge: about so many, which scales steps only."""
+        least = self.declared.minimum_experts
+        if self.judges is None or least is None:
+            return self.declared
+        some = max(2, math.floor((1 - self.judges.share) * least))
+        return replace(self.declared, minimum_experts=some)
 
     def plan(self, **stages: Any) -> FitPlan:
         return FitPlan(
@@ -68,22 +80,39 @@ def plan_fit(
     settings: FitSettings | None = None,
     can_query: bool = True,
     whole_epsilon: float | None = None,
+    judges: Judges | None = None,
 ) -> FitPlan:
     """Split a budget over both stages, for experts of whom these facts are declared.
 
     Without query access to the experts (`can_query`) nothing can be released. `whole_epsilon` is
     about what all that the ledger will hold costs, where that is more than this fit: the release
-    then reserves as many trajectories as keep it from running out at such an epsilon.
+    then reserves as many trajectories as keep it from running out at such an epsilon. With `judges`
+    a part of the experts is asked about the policy, and private steps learn from the others.
 
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
     """
     chosen = (settings or FitSettings()).filled()
     whole = epsilon if whole_epsilon is None else whole_epsilon
-    task = _Task(chosen, learner, declared, epsilon, delta, whole)
+    task = _Task(chosen, learner, declared, epsilon, delta, whole, judges)
+    if judges is not None and (chosen.method == "non-private" or chosen.mode == "paper"):
+        raise QuorumError(
+            "judges go with neither mode paper nor the method non-private: leave them out."
+        )
     if chosen.method == "non-private":
         return task.plan_without_noise(None, NOT_PRIVATE)
     check_declared(declared, epsilon, delta)
+    plan = _of_stages(task, can_query=can_query)
+    if judges is None:
+        return plan
+    beside = [] if plan.release is None else [plan.release.event]
+    asked = plan_judging(declared, judges, epsilon=epsilon, delta=delta, beside=beside)
+    return replace(plan, judging=asked)
+
+
+def _of_stages(task: _Task, *, can_query: bool) -> FitPlan:
+    """The plan of what is learned, with noise."""
+    chosen = task.settings
     if chosen.method != "selective":
         return _privately(task)
     if not can_query:
@@ -138,7 +167,7 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
         check_contribution(settings.contribution, task.learner, *sizes)
     beside: list[Event] = [] if release is None else [release.event]
     steps, multiplier = steps_and_noise(settings, (task.epsilon, task.delta), beside)
-    private = private_step(settings, declared, multiplier)
+    private = private_step(settings, task.learned_from, multiplier)
     return task.plan(
         release=release,
         private=private,

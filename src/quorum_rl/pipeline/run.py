@@ -15,6 +15,7 @@ from quorum_rl.budget import Budget, Certificate, Ledger, OsEntropy, SeededEntro
 from quorum_rl.distributed import is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
+from quorum_rl.judging import Verdict, parted
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.pipeline.asked import check_kinds
@@ -31,6 +32,7 @@ from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder, write_certificate
+from quorum_rl.pipeline.judging_stage import judged, judges_of, split_in_run
 from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
@@ -53,8 +55,10 @@ FirstStage: TypeAlias = Callable[[RunContext, Ledger], tuple[Released | None, De
 class Fitted:
     """A trained policy and what it cost. `certificate` is None only for the non-private method.
 
-    Guarantee: `policy` and `released` together are what `certificate` says; everything in `folder`
-    but the ledger's own secrets may be shown under it.
+    `judging` is what the judges say, where there are some.
+
+    Guarantee: `policy`, `released` and `judging` together are what `certificate` says; everything
+    in `folder` but the ledger's own secrets may be shown under it.
     """
 
     plan: FitPlan
@@ -63,6 +67,7 @@ class Fitted:
     released: Released | None
     certificate: Certificate | None
     folder: Path
+    judging: Verdict | None = None
 
     def __repr__(self) -> str:
         cost = "no privacy" if self.certificate is None else repr(self.certificate)
@@ -99,6 +104,8 @@ def fit(
     learner: str | type[DenseLearner] | Learner = "auto",
     learner_settings: Mapping[str, Any] | None = None,
     settings: FitSettings | None = None,
+    judges: float | None = None,
+    return_bounds: Sequence[float] | None = None,
     folder: str | Path = "runs/fit",
     accepted: Sequence[str] = (),
     seed: int | None = None,
@@ -123,6 +130,10 @@ def fit(
       reserves some, and who has fewer than that and one more is left out and does not count.
     - `learner` and `settings`: how to learn. A learner by name has `learner_settings`
       (see `learner_for`).
+    - `judges`: the share of the experts who judge the policy instead of being learned from, each by
+      a secret coin that is thrown once for their ledger; at no further cost (docs/judging.md).
+    - `return_bounds`: public numbers between which an expert's mean return lies; without them the
+      judges are not asked what they earn.
     - `folder`: where everything is written.
     - `accepted`: the names of the assumptions that you answer for (`budget.ASSUMPTIONS`).
     - `seed`: for reproduction; it marks the certificate.
@@ -135,8 +146,9 @@ def fit(
     - `command`: kept as config.toml.
 
     Guarantee: under the assumptions `accepted`, for sets of experts that differ by one and both
-    have at least the declared number who are not left out, the policy, the released prefixes and
-    every intermediate parameter together are (epsilon, delta)-indistinguishable.
+    have at least the declared number who are not left out, the policy, the released prefixes, what
+    the judges say and every intermediate parameter together are
+    (epsilon, delta)-indistinguishable.
 
     Raises:
         QuorumError: if the budget or a declared fact does not suffice, or training diverges.
@@ -156,6 +168,7 @@ def fit(
         learner=learner,
         learner_settings=learner_settings,
         settings=settings,
+        judges=judges_of(judges, return_bounds),
         diagnostics_not_private=diagnostics_not_private,
     )
     if logged is not None:  # also where nothing is released, so that nobody believes it was
@@ -250,6 +263,7 @@ def _run(
     options.report(plan.describe())
     if (hope := expected(plan)) is not None:
         options.report(hope)
+    declared = demonstrations.declared
     least = demonstrations.declared.minimum_experts
     removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
     if removal is not None and plan.events:
@@ -265,7 +279,7 @@ def _run(
             if budget is not None:
                 with Ledger.open(budget.ledger) as ledger:
                     ledger.mark(LOOKED)
-            return _finished(run, demonstrations, None, None)
+            return _finished(run, declared, _trained(run, demonstrations, None), None, None)
         if budget is None:
             budget = _own_budget(run, demonstrations)
         with Ledger.open(budget.ledger) as ledger:
@@ -279,9 +293,14 @@ def _run(
                     if event not in paid and not run.charged(ledger, event)
                 ]
             )
+            key = split_in_run(run, ledger)
             released, remaining = first_stage(run, ledger)
             pay_for_steps(run, demonstrations, ledger)
-            return _finished(run, remaining, released, budget)
+            others, judges = (remaining, None) if key is None else parted(remaining, key)
+            params, verdict = _trained(run, others, released), None
+            if judges is not None:
+                verdict = judged(run, judges, policy_of(plan.learner, params), ledger)
+            return _finished(run, declared, params, released, budget, verdict)
 
 
 def _opened(
@@ -331,16 +350,24 @@ def _own_budget(run: RunContext, demonstrations: Demonstrations) -> Budget:
     return Budget.create(path, epsilon=run.plan.epsilon, delta=run.plan.delta)
 
 
-def _finished(
-    run: RunContext, remaining: Demonstrations, released: Released | None, budget: Budget | None
-) -> Fitted:
-    """Stage 2, and the run's results written down; the policy last, for it says that all is."""
-    folder, plan = run.folder, run.plan
+def _trained(run: RunContext, remaining: Demonstrations, released: Released | None) -> Any:
+    """Stage 2: the parameters that were learned."""
     state = take_steps(run, remaining, released)
-    params = jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, state))
+    return jax.tree.map(lambda leaf: leaf[0], result_of(run.plan.recipe, state))
+
+
+def _finished(
+    run: RunContext,
+    declared: Declared,
+    params: Any,
+    released: Released | None,
+    budget: Budget | None,
+    verdict: Verdict | None = None,
+) -> Fitted:
+    """The run's results written down; the policy last, for it says that all is."""
+    folder, plan = run.folder, run.plan
     made = None if budget is None else budget.finite_certificate(plan.delta)
     digest = write_certificate(folder.path, made)
-    declared = remaining.declared
     policy = policy_of(
         plan.learner,
         params,
@@ -353,4 +380,4 @@ def _finished(
     (folder.path / "report.html").unlink(missing_ok=True)  # of the run while it was unfinished
     policy.save(folder.policy)
     folder.finish()
-    return Fitted(plan, params, policy, released, made, folder.path)
+    return Fitted(plan, params, policy, released, made, folder.path, verdict)

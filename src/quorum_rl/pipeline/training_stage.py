@@ -16,7 +16,7 @@ from quorum_rl.pipeline.metrics import RunMetrics
 from quorum_rl.pipeline.plan import published_budget
 from quorum_rl.privacy import Event
 from quorum_rl.release import REPRODUCIBLE_NOISE, accepted_assumptions, charge_log
-from quorum_rl.training import TrainState, expert_data, private_source
+from quorum_rl.training import TrainState, expert_data, nobody, private_source
 from quorum_rl.types import Released
 
 SECONDS_BETWEEN_SAVES: Final = 10.0
@@ -52,7 +52,7 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
     plan = run.plan
     if plan.private is None:
         return
-    event = plan.private.event(plan.private_steps)
+    event = plan.training_event
     if not run.charged(ledger, event):
         facts: dict[str, Any] = dict(run.committed)
         if plan.settings.mode == "paper":
@@ -78,7 +78,9 @@ def take_steps(run: RunContext, remaining: Demonstrations, released: Released | 
         Interrupted: if `progress` asked for it; what was done is kept.
     """
     folder, plan, declared = run.folder, run.plan, remaining.declared
-    private = None if plan.private is None else private_source(remaining)
+    private = None
+    if plan.private is not None:  # where everybody judges there is nobody, and noise alone
+        private = private_source(remaining) if remaining.expert_count else nobody(declared)
     free = plan.settings.method == "non-private"
     steps = steps_of(
         plan,

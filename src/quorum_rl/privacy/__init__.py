@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         steps_for as steps_for,
     )
     from quorum_rl.privacy.events import (
+        EVERYBODY as EVERYBODY,
         LEAST_NOISE as LEAST_NOISE,
         MOST_NOISE as MOST_NOISE,
         Event as Event,
         Mode as Mode,
+        Part as Part,
         ReleaseEvent as ReleaseEvent,
         SelectionEvent as SelectionEvent,
         TrainingEvent as TrainingEvent,

@@ -4,6 +4,10 @@ Releases have a closed form, private steps come from dp-accounting, whose grid r
 pessimistically; a private selection is bounded by finitely many losses. Together δ is the mean of
 the training's δ over the losses of the others: jointly, in each direction, and without a grid for
 the release.
+
+Where experts are in two parts, each of them has lost to the events on everybody and to those on
+its own part, and to no others: that is accounted for either part, and the larger counts
+(docs/theory.md, Theorem 7).
 """
 
 import math
@@ -14,7 +18,13 @@ from typing import Any, Final
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from quorum_rl.errors import FRACTION, require
-from quorum_rl.privacy.events import Event, ReleaseEvent, SelectionEvent, TrainingEvent
+from quorum_rl.privacy.events import (
+    EVERYBODY,
+    Event,
+    ReleaseEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
 from quorum_rl.privacy.losses import NOTHING, Losses, combined, from_library, joint_delta
 from quorum_rl.privacy.pairs import composed_losses, overflow_probability, pair_of
 from quorum_rl.privacy.selection import selection_losses
@@ -31,13 +41,34 @@ def total_delta(events: Sequence[Event], epsilon: float) -> float:
     Guarantee: for neighbours that differ by one expert, both with at least the declared number of
     experts, the outputs of all events together are (epsilon, δ)-indistinguishable.
     """
-    charge = (1 + math.exp(min(epsilon, LARGEST_EPSILON))) * _overflow(events)
-    return min(_divergence(events)(epsilon) + charge, 1.0)
+    return max(_delta_of_one(events, epsilon) for events in losers(events))
 
 
 def total_epsilon(events: Sequence[Event], delta: float) -> float:
     """At most the ε that all `events` together have at `delta`; infinite if no ε reaches it."""
     require("delta", delta, FRACTION)
+    # Each bounds the others' side at every larger ε too: a divergence does not rise with ε.
+    return max(_epsilon_of_one(events, delta) for events in losers(events))
+
+
+def losers(events: Sequence[Event]) -> list[list[Event]]:
+    """What an expert has lost to, for every part that it may be in.
+
+    Guarantee: with the names of the experts hashed as `TrainingEvent` says, an expert's part is
+    independent of everybody else, and the other part's events are the same with it and without.
+    """
+    parts = sorted({event.part for event in events} - {EVERYBODY})
+    if not parts:
+        return [list(events)]
+    return [[event for event in events if event.part in (EVERYBODY, part)] for part in parts]
+
+
+def _delta_of_one(events: Sequence[Event], epsilon: float) -> float:
+    charge = (1 + math.exp(min(epsilon, LARGEST_EPSILON))) * _overflow(events)
+    return min(_divergence(events)(epsilon) + charge, 1.0)
+
+
+def _epsilon_of_one(events: Sequence[Event], delta: float) -> float:
     if not events:
         return 0.0
     divergence, overflow = _divergence(events), _overflow(events)

@@ -6,12 +6,14 @@ cost follows from these numbers alone; all of them are declared, none is measure
 
 from dataclasses import asdict, dataclass, fields
 from numbers import Real
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from quorum_rl.errors import QuorumError
 
 Mode = Literal["tight", "paper"]
+Part = Literal["everybody", "training", "judging"]
 
+EVERYBODY: Final = "everybody"
 LATTICE_BITS: Final = 32  # counts are whole multiples of 2**-LATTICE_BITS
 # Beyond these an account would take hours or all memory, also that of a ledger from somebody else.
 MOST_STEPS: Final = 10_000_000
@@ -61,6 +63,8 @@ class ReleaseEvent:
     pool_size: int
     lattice_bits: int = LATTICE_BITS
 
+    part: ClassVar[Part] = EVERYBODY  # it counts on the declared number of experts
+
     def __post_init__(self) -> None:
         _check(self, "mode", self.mode in get_args(Mode), "tight or paper")
         _check_numbers(self)
@@ -109,11 +113,15 @@ class TrainingEvent:
 
     Every expert's contribution has norm at most C, and each sum gets Gaussian noise of standard
     deviation `noise_multiplier`·C. Which steps are private was drawn before, without the data.
+
+    The sums are over the experts of `part` alone, where that is not everybody. Which part an expert
+    is in follows from its name and a key that was drawn without the data, once for all events.
     """
 
     sampling_rate: float
     noise_multiplier: float
     steps: int
+    part: Part = EVERYBODY
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -122,6 +130,7 @@ class TrainingEvent:
         multiplier = self.noise_multiplier
         _check(self, "noise_multiplier", LEAST_NOISE <= multiplier <= MOST_NOISE, _NOISE_RANGE)
         _check(self, "steps", 1 <= self.steps <= MOST_STEPS, f"from 1 to {MOST_STEPS:,}")
+        _check(self, "part", self.part in get_args(Part), f"one of {', '.join(get_args(Part))}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +148,8 @@ class SelectionEvent:
     steps: int
     mean_trials: int
 
+    part: ClassVar[Part] = EVERYBODY
+
     def __post_init__(self) -> None:
         _check_numbers(self)
         _ = self.training  # whose bounds are these
@@ -148,7 +159,14 @@ class SelectionEvent:
     @classmethod
     def of(cls, training: TrainingEvent, mean_trials: int) -> "SelectionEvent":
         """The selection from trainings of which each is this event."""
-        return cls(**asdict(training), mean_trials=mean_trials)
+        whole = training.part == EVERYBODY
+        _check(training, "part", whole, f"{EVERYBODY}: a selection has no part")
+        return cls(
+            sampling_rate=training.sampling_rate,
+            noise_multiplier=training.noise_multiplier,
+            steps=training.steps,
+            mean_trials=mean_trials,
+        )
 
     @property
     def training(self) -> TrainingEvent:
@@ -175,8 +193,11 @@ def kind_of(event: Event) -> str:
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
-    """The event as plain data, with its kind."""
-    return {"event": kind_of(event), **asdict(event)}
+    """The event as plain data, with its kind, and with its part where that is not everybody."""
+    facts = {"event": kind_of(event), **asdict(event)}
+    if event.part == EVERYBODY:
+        facts.pop("part", None)
+    return facts
 
 
 def event_from_json(facts: dict[str, Any]) -> Event:
@@ -187,7 +208,10 @@ def event_from_json(facts: dict[str, Any]) -> Event:
     """
     made = dict(facts) if isinstance(facts, dict) else {}
     kind = _KINDS.get(str(made.pop("event", "")))
-    if kind is None or set(made) != {field.name for field in fields(kind)}:
+    names = set() if kind is None else {field.name for field in fields(kind)}
+    if made.get("part") in (None, EVERYBODY):  # there is one way to write everybody
+        names -= {"part"}
+    if kind is None or set(made) != names:
         raise QuorumError("an event in this ledger is not one that this version knows: update it.")
     try:
         return kind(**made)

@@ -198,6 +198,24 @@ class Evaluation:
     protocol: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgedAnswer:
+    """One thing that the judges were asked, and their answer with its 95% interval; no estimate
+    where the interval is too wide."""
+
+    what: str
+    estimate: float | None
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a part of the experts says of the policy, which the certificate covers."""
+
+    share: float
+    answers: tuple[JudgedAnswer, ...]
+
+
 @dataclass(frozen=True)
 class Prefixes:
     """How long the released prefixes are: `(length, how many)`, shortest first."""
@@ -247,6 +265,7 @@ class RunReport:
     guarantee: Maybe[Guarantee]
     spending: Maybe[Spending]
     evaluation: Maybe[Evaluation]
+    judged: Maybe[Judged]
     comparison: Maybe[ComparedMethods]
     prefixes: Maybe[Prefixes]
     learning: Maybe[LearningCurve]

@@ -27,6 +27,8 @@ from quorum_rl.report.episode import gather_episode
 from quorum_rl.report.facts import (
     ComparedMethods,
     Evaluation,
+    Judged,
+    JudgedAnswer,
     Learned,
     LearningCurve,
     Maybe,
@@ -72,6 +74,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         guarantee=guarantee,
         spending=spending,
         evaluation=_evaluation(folder, learned.world),
+        judged=_judged(folder),
         comparison=_comparison(folder),
         prefixes=_prefixes(folder, iterations),
         learning=_learning_curve(folder),
@@ -157,6 +160,29 @@ def _evaluation(folder: Path, world: str | None) -> Maybe[Evaluation]:
         return Missing("The policy has not been evaluated.", command)
     with reading(path, "quorum evaluate"):
         return made_of(Evaluation, read_object(path))
+
+
+def _judged(folder: Path) -> Maybe[Judged]:
+    path = folder / "judging.json"
+    if not path.exists():
+        return Missing("No part of the experts judged this policy.")
+    with reading(path, "quorum fit"):
+        facts = read_object(path)
+        asked = [("how often the policy does what they did", facts["agreement"])]
+        if facts["mean_return"] is not None:
+            asked.insert(0, ("what the experts earn", facts["mean_return"]))
+        asked += [
+            (f"the same, where they took action {action}", answer)
+            for action, answer in enumerate(items(facts, "agreement_by_action"))
+        ]
+        share = number(as_object(facts["judges"], "judges"), "share")
+        return Judged(share, tuple(_answer(what, as_object(facts, what)) for what, facts in asked))
+
+
+def _answer(what: str, facts: dict[str, Any]) -> JudgedAnswer:
+    estimate = facts["estimate"] if facts["tells"] is True else None
+    shown = {"what": what, "estimate": estimate, "interval": [facts["low"], facts["high"]]}
+    return made_of(JudgedAnswer, shown)
 
 
 def _comparison(folder: Path) -> Maybe[ComparedMethods]:

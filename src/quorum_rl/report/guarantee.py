@@ -15,7 +15,14 @@ from quorum_rl.budget import (
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.json_files import reading
-from quorum_rl.privacy import Event, ReleaseEvent, SelectionEvent, event_from_json, total_epsilon
+from quorum_rl.privacy import (
+    Event,
+    Part,
+    ReleaseEvent,
+    SelectionEvent,
+    event_from_json,
+    total_epsilon,
+)
 from quorum_rl.report.facts import Guarantee, ListedCharge, Maybe, Missing, Notice, Spending, Stage
 
 NOT_CHECKED: Final = (
@@ -29,6 +36,11 @@ GONE_ON: Final = Notice(
     "The ledger has gone on",
     "It was charged again after this certificate, which does not cover what came later.",
 )
+_OF_PART: Final[dict[Part, str]] = {
+    "everybody": "",
+    "training": ", of those who do not judge",
+    "judging": ", of those who judge",
+}
 NEARLY_CERTAIN: Final = 0.99
 LARGE_EPSILON: Final = Notice(
     "ε is large",
@@ -134,7 +146,7 @@ def _in_words(event: Event) -> str:
         )
     steps = (
         f"{event.steps:,} steps, each expert drawn with probability {event.sampling_rate:.4g}, "
-        f"noise multiplier {event.noise_multiplier:.4g}"
+        f"noise multiplier {event.noise_multiplier:.4g}{_OF_PART[event.part]}"
     )
     if isinstance(event, SelectionEvent):
         return f"the best of {event.mean_trials:,} trainings in the mean, each of {steps}"

@@ -58,8 +58,14 @@ WITH_TIMES: Final = (
     "charged: who knows when two stages of one run began knows how long the first took."
 )
 REPORTED: Final = (
-    "evaluation.json", "estimate.json", "comparison.json", "metrics.jsonl", RELEASED, "config.toml",
-)  # fmt: skip
+    "evaluation.json",
+    "estimate.json",
+    "judging.json",
+    "comparison.json",
+    "metrics.jsonl",
+    RELEASED,
+    "config.toml",
+)
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")

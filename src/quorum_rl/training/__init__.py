@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         at as at,
         expert_data as expert_data,
         flat_transitions as flat_transitions,
+        nobody as nobody,
     )
     from quorum_rl.training.loop import begin as begin, result_of as result_of, train as train
     from quorum_rl.training.mechanism import (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.logs import Demonstrations
+from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.pytree import pytree
 from quorum_rl.training.randomness import Array, random_words
 from quorum_rl.types import Released, Transition
@@ -103,6 +103,16 @@ def expert_data(demonstrations: Demonstrations) -> ExpertData:
         Transition(*map(jnp.asarray, everything)),
         jnp.asarray(demonstrations.expert_transition_offsets),
     )
+
+
+def nobody(declared: Declared) -> ExpertData:
+    """The data of no expert at all: one place without transitions, which is never drawn.
+
+    For a part of the experts, which may be empty: that must look as if it were not.
+    """
+    seen, none = jnp.zeros((1, declared.observation_size)), jnp.zeros(1)
+    shown = Transition(seen, none.astype(jnp.int32), none, seen, none > 0, none > 0)
+    return ExpertData(shown, jnp.zeros(2, jnp.int32))
 
 
 def check_numbered(demonstrations: Demonstrations, on_a_device: int) -> None:

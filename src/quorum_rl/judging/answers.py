@@ -1,0 +1,188 @@
+"""From noisy sums to answers: an estimate, its interval, and whether that tells anything.
+
+Everything here is made of what the judges' noisy sums are, so it costs nothing.
+
+**Ratios.** An answer is a mean over judges: a noisy sum over their noisy number. Its interval is
+Fieller's: all μ for which S − μN is no further from 0 than its deviation allows. That is exact for
+Gaussian noise, also where the number of judges is hardly known; the delta method, which divides by
+it as if it were certain, is not. Where the number might be zero every μ is possible.
+
+**Two noises.** S − μN has the noise of both sums and the sampling of the judges: n times their
+variance, which follows from the sum of squares. That is noisy itself, so half a deviation of its
+noise is added. What is kept of it is its share of the most that numbers within their bounds can
+have, 1 − μ²: at that most it is Wilson's interval, which also holds for few judges who all agree.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm, t as student
+
+from quorum_rl.judging.plan import JudgingPlan
+
+Floats = npt.NDArray[np.float64]
+
+COVERAGE: Final = 0.95
+MARGIN: Final = 0.5  # deviations of its own noise, added to a variance
+TELLS: Final = 0.25  # an interval as wide as this part of all that is possible tells something
+CANNOT_TELL: Final = "cannot tell: too few judges for so much noise"
+
+
+class Sum(NamedTuple):
+    """A noisy sum, and the standard deviation of its noise."""
+
+    value: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An estimate with its interval, and between which numbers the truth was known to lie.
+
+    It `tells` something if the interval is narrow, also before it is cut to those bounds: a mean
+    that lies at one of them is not known better for that.
+    """
+
+    estimate: float | None
+    low: float
+    high: float
+    bounds: tuple[float, float]
+    tells: bool
+
+    def scaled(self, least: float, most: float) -> "Answer":
+        """The same in other units, where it is between −1 and 1."""
+
+        def at(number: float) -> float:
+            return least + (number + 1) / 2 * (most - least)
+
+        estimate = None if self.estimate is None else at(self.estimate)
+        return Answer(estimate, at(self.low), at(self.high), (least, most), self.tells)
+
+    def in_words(self) -> str:
+        between = f"95%: {self.low:.4g} to {self.high:.4g}"
+        return f"{self.estimate:.4g}, {between}" if self.tells else f"{CANNOT_TELL} ({between})"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judges say: the experts' own mean return where bounds were declared, and how often
+    the policy does what the experts did, of all their steps and of those with each action.
+
+    Each interval covers the truth of the population that the experts are a sample of, 95 times in
+    100; all of them together do so less often.
+    """
+
+    mean_return: Answer | None
+    agreement: Answer
+    agreement_by_action: tuple[Answer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "coverage": COVERAGE,
+            "mean_return": None if self.mean_return is None else self.mean_return.to_json(),
+            "agreement": self.agreement.to_json(),
+            "agreement_by_action": [answer.to_json() for answer in self.agreement_by_action],
+        }
+
+    def describe(self) -> str:
+        """The answers in a few lines."""
+        said = []
+        if self.mean_return is not None:
+            said.append(f"what the experts earn: {self.mean_return.in_words()}")
+        said.append(f"the policy does what they did: {self.agreement.in_words()}")
+        said += [
+            f"where they took action {action}: {answer.in_words()}"
+            for action, answer in enumerate(self.agreement_by_action)
+        ]
+        return "\n".join(said)
+
+
+def unknown(least: float, most: float) -> Answer:
+    """The answer that rules nothing out."""
+    return Answer(None, least, most, (least, most), tells=False)
+
+
+def verdict(sums: Floats, plan: JudgingPlan) -> Verdict:
+    """The judges' answers, from their noisy sums. Shapes: (plan.size,)."""
+
+    def of(name: str) -> Sum:
+        return Sum(float(sums[plan.blocks[name].first]), plan.deviation(name))
+
+    judges, bounds = of("judges"), plan.judges.return_bounds
+    mean_return = None
+    if bounds is not None:
+        mean_return = mean_answer(of("mean_return"), of("spread_of_returns"), judges)
+        mean_return = mean_return.scaled(*bounds)
+    agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges).scaled(0, 1)
+    same, other = sums[plan.blocks["actions"].place].reshape(2, plan.action_count)
+    noise = plan.deviation("actions")
+    each = tuple(
+        share_answer(Sum(float(own), noise), Sum(float(rest), noise))
+        for own, rest in zip(same, other, strict=True)
+    )
+    return Verdict(mean_return, agreement, each)
+
+
+def mean_answer(total: Sum, spread: Sum, judges: Sum) -> Answer:
+    """The mean of numbers between −1 and 1, from the sums of x, of 2x² − 1 and of 1."""
+    factor = _factor(judges.value)
+    if judges.value <= max(factor * judges.noise, 1.0):  # there might be none
+        return unknown(-1.0, 1.0)
+    # No sum is larger than its judges are many: what noise puts beyond that is no knowledge.
+    mean = min(max(total.value / judges.value, -1.0), 1.0)
+    within = mean * judges.value
+    squares = (spread.value / judges.value + 1) / 2
+    squares_noise = math.hypot(spread.noise, (2 * squares - 1) * judges.noise) / judges.value / 2
+    variance, most = max(squares - mean**2, 0.0) + MARGIN * squares_noise, 1 - mean**2
+    sampled = judges.value * (variance / most if variance < most else 1.0)
+    return _within(
+        mean,
+        # (S − μN)² ≤ factor²·(noise of S² + μ²·noise of N² + sampled·(1 − μ²))
+        judges.value**2 - factor**2 * (judges.noise**2 - sampled),
+        -2 * within * judges.value,
+        within**2 - factor**2 * (total.noise**2 + sampled),
+        (-1.0, 1.0),
+    )
+
+
+def share_answer(same: Sum, other: Sum) -> Answer:
+    """The share U/(U + V), from the sums of u and v that are 0 or more and add up to 1 at most.
+
+    A judge's u(1 − R) − vR has a variance of at most (u + v)·R(1 − R) in the mean, whatever the
+    judges are: nothing else needs to be asked for it.
+    """
+    factor = float(norm.ppf((1 + COVERAGE) / 2))
+    if same.value + other.value <= factor * math.hypot(same.noise, other.noise):
+        return unknown(0.0, 1.0)
+    agreeing = max(same.value, 0.0)  # neither is negative but for noise
+    whole = agreeing + max(other.value, 0.0)
+    square = factor**2
+    # (U − RF)² ≤ square·(noise²·((1 − R)² + R²) + F·R(1 − R))
+    return _within(
+        agreeing / whole,
+        whole**2 - square * (same.noise**2 + other.noise**2 - whole),
+        -2 * agreeing * whole + square * (2 * same.noise**2 - whole),
+        agreeing**2 - square * same.noise**2,
+        (0.0, 1.0),
+    )
+
+
+def _factor(judges: float) -> float:
+    """How many deviations an interval reaches: Student's, for so many judges."""
+    return float(student.ppf((1 + COVERAGE) / 2, max(judges - 1, 1.0)))
+
+
+def _within(estimate: float, a: float, b: float, c: float, bounds: tuple[float, float]) -> Answer:
+    """The interval where a μ² + b μ + c ≤ 0, as far as it lies within the bounds."""
+    least, most = bounds
+    root = math.sqrt(max(b**2 - 4 * a * c, 0.0))
+    low, high = ((-b + sign * root) / (2 * a) for sign in (-1, 1))
+    tells = high - low <= TELLS * (most - least)
+    low, high = min(max(low, least), estimate), max(min(high, most), estimate)
+    return Answer(estimate, low, high, bounds, tells)
