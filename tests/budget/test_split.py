@@ -68,10 +68,13 @@ def test_a_ledger_always_has_the_same_split_and_keeps_its_key_to_its_owner(ledge
     assert split_of(other).key != first.key
 
 
-def test_a_run_that_died_between_key_and_ledger_goes_on_with_that_key(ledger: Path) -> None:
+def test_a_run_that_died_between_key_and_ledger_goes_on_with_that_key(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = split_of(ledger)
     content = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(content[0])
+    monkeypatch.setenv("QUORUM_STATE", str(tmp_path / "told nothing yet"))
     assert split_of(ledger) == first
 
 

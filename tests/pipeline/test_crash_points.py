@@ -1,6 +1,6 @@
 """Killed at any operation on a file, a run goes on to the same bits, certificate and charges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,12 @@ from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.pipeline import run
 
 # With a seed, and so a mark in the ledger, and without.
-METHODS = {"local": (replace(SETTINGS, method="dp-sgd"), 1), "release": (SETTINGS, None)}
+PRIVATE: Final = replace(SETTINGS, method="dp-sgd")
+METHODS: Final[dict[str, dict[str, Any]]] = {
+    "local": {"settings": PRIVATE, "seed": 1},
+    "release": {"settings": SETTINGS, "seed": None},
+}
+JUDGED: Final = {"settings": PRIVATE, "seed": 1, "judges": 0.2, "return_bounds": (0, 5)}
 
 
 def prepare(place: Path) -> None:
@@ -30,6 +35,7 @@ def result(place: Path) -> Any:
     made = read_certificate(place / "run" / "certificate.json")
     return (
         networks(place / "run"),
+        [path.read_text() for path in place.glob("run/judging.json")],
         (made.epsilon, made.marks, made.statement),
         read_ledger(place / "run" / "ledger.jsonl").events,
         everything_in(place),
@@ -42,22 +48,30 @@ def paid(place: Path) -> bool:
     return ledger.exists() and bool(read_ledger(ledger).charges)
 
 
-def fit_by(method: str) -> Program:
-    people, (settings, seed) = crowd(), METHODS[method]
+def fit_by(choices: Mapping[str, Any]) -> Program:
+    people = crowd()
 
     def start(place: Path) -> None:
         one = people._replace(log=open_demonstrations(place / "log.arrow"))
-        fitted(one, place / "run", settings=settings, seed=seed)
+        fitted(one, place / "run", **choices)
 
     return Program(prepare, start, result, paid, "holds a finished run")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_at_any_operation_a_fit_ends_the_same(method: str, tmp_path: Path) -> None:
-    points = CrashPoints(fit_by(method), tmp_path)
+    points = CrashPoints(fit_by(METHODS[method]), tmp_path)
     assert len(points.operations) > 50
     assert (points.wanted[0] == points.wanted[1]) is (method == "local")  # else fresh bits are seen
     assert points.differences() == []
+
+
+def test_killed_around_any_line_of_its_ledger_a_judged_fit_ends_the_same(tmp_path: Path) -> None:
+    """The split, the charge of the training and that of the judges: all operations take long."""
+    points = CrashPoints(fit_by(JUDGED), tmp_path)
+    lines = [number for number, done in enumerate(points.operations) if done == "write"]
+    assert len(lines) == 3
+    assert points.differences([line + near for line in lines for near in range(-2, 4)]) == []
 
 
 def marks_later(original: Callable[..., None]) -> Callable[..., None]:
@@ -79,14 +93,14 @@ BUGS: Final = {
 def test_the_planted_bugs_are_seen(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = CrashPoints(fit_by("local"), tmp_path)
+    points = CrashPoints(fit_by(METHODS["local"]), tmp_path)
     assert points.differences(points.around_the_charge()) == []
     monkeypatch.setattr(*BUGS[bug])
     assert points.differences(points.around_the_charge()) != []
 
 
 def test_a_charge_cut_in_half_counts_as_all_that_was_left(tmp_path: Path) -> None:
-    one, place = fit_by("local"), tmp_path / "torn"
+    one, place = fit_by(METHODS["local"]), tmp_path / "torn"
     points = CrashPoints(one, tmp_path)
     one.prepare(place)
     with dying(points.operations.index("write"), torn=True):

@@ -14,12 +14,4 @@ if TYPE_CHECKING:
     )
     from quorum_rl.judging.told import told_by as told_by
 else:
-    __all__, __getattr__ = load_when_used(
-        __name__,
-        {
-            "answers": "Answer Verdict verdict",
-            "asking": "ask parted",
-            "plan": "Judges JudgingPlan plan_judging",
-            "told": "told_by",
-        },
-    )
+    __all__, __getattr__ = load_when_used(__name__)
