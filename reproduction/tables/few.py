@@ -18,7 +18,6 @@ SMALLER: Final = COUNTS[:-1]  # where 3000 were not run
 EPSILONS: Final = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 OURS, THEIRS, PAPERS, BOUND = "local", "DP-SGD", "the paper's step", "non-private"
 VALUES: Final = "local, CQL near imitation"
-RELEASED: Final = ("CartPole", "Acrobot")  # where a release was tried
 # What was to be reached: a return, and on HIV a share of imitation without privacy.
 GOALS: Final[Mapping[str, Mapping[tuple[int, float], float]]] = {
     "CartPole": {
@@ -200,12 +199,12 @@ def _gained(world: str, each: Any) -> str:
 def released() -> str:
     """A release beside local updates less local updates alone, seed by seed."""
     rows = []
-    for world in RELEASED:
+    for world in WORLDS:
         ours = returns(f"{world}-release", OURS)
         ways = [returns(f"{world}-release", way) for way in ("release mixed in", "release first")]
-        for at in ours:
-            cells = (_gained("", way[at] - ours[at]) if at in way else "–" for way in ways)
-            rows.append([world, f"{at[0]}, {at[1]:g}", *cells])
+        for at in sorted(ours):
+            cells = (_gained(world, way[at] - ours[at]) if at in way else "–" for way in ways)
+            rows.append([name_of(world), f"{at[0]}, {at[1]:g}", *cells])
     return table(["", "experts, ε", "release mixed in", "release first"], rows)
 
 
