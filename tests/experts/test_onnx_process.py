@@ -51,6 +51,25 @@ def test_a_model_that_means_harm_is_refused_when_it_is_opened(tmp_path: Path, ki
         opened(tmp_path, "sound", kind, "sound", start=ALWAYS)
 
 
+def test_a_model_that_answers_with_anothers_weights_is_refused(tmp_path: Path) -> None:
+    """One file is one expert: else nobody could leave without changing what another answers."""
+    import onnx
+    import onnxruntime
+
+    own = write_model(tmp_path / "0.onnx", "sound")
+    other = write_model(tmp_path / "1.onnx", "sound")
+    model = onnx.load(own)
+    (stolen,) = (tensor for tensor in model.graph.initializer if tensor.name == "sound")
+    place = other.read_bytes().index(stolen.raw_data)
+    onnx.external_data_helper.set_external_data(stolen, other.name, place, 8)
+    stolen.ClearField("raw_data")
+    own.write_bytes(model.SerializeToString())
+    (answer,) = onnxruntime.InferenceSession(str(own)).run(None, {"state": STATES})
+    assert np.allclose(answer, SOUND)  # where nobody minds, it can
+    with pytest.raises(QuorumError, match=r"^0\.onnx: .*export it as one file that holds its w"):
+        OnnxExperts.from_files([own, other], observation_size=1, action_count=2, p_min=0.1)
+
+
 def test_in_batches_a_model_that_answers_twice_differently_is_refused_too(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match=r"0-random\.onnx: the model answers the same state"):
         opened(tmp_path, "random", start=ALWAYS, row_by_row=False)

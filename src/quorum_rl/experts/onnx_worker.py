@@ -142,6 +142,7 @@ def _opened(question: Question) -> Model:
 
 
 def _session(file: Path) -> Any:
+    """One file alone: a model that took its weights from another's file would answer for two."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -150,10 +151,13 @@ def _session(file: Path) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # problems come as exceptions, not as lines on the terminal
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            file.read_bytes(), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # onnxruntime's errors share no narrower base
         raise QuorumError(
-            f"{file.name}: this is not a model that onnxruntime can open ({error})."
+            f"{file.name}: this is not a model that onnxruntime can open ({error}): export it as "
+            "one file that holds its weights (in PyTorch with external_data=False)."
         ) from error
 
 
