@@ -116,6 +116,7 @@ test_processes.py
 test_public_names.py
 test_spread.py
 test_study.py
+test_what_leaves.py
 training/test_contributions.py
 training/test_last_bit_attack.py
 training/test_loop.py
