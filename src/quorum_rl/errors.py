@@ -83,6 +83,15 @@ FRACTION: Final = Rule("a number between 0 and 1", lambda value: _number(value) 
 SHARE: Final = Rule(
     "a number above 0 and at most 1", lambda value: _number(value) and 0 < value <= 1
 )
+PERSON: Final = Rule(
+    "a name of at most 100 characters in one line",
+    lambda name: (
+        isinstance(name, str)
+        and 0 < len(name) <= 100
+        and name.isprintable()
+        and name == name.strip()
+    ),
+)
 
 
 def at_least(least: int) -> Rule:

@@ -79,6 +79,27 @@ def test_a_log_of_fewer_experts_than_are_declared_is_refused_for_nothing_would_b
         fewer.of_at_least(None)
 
 
+def test_every_charge_of_a_fit_names_who_answers(everyone: Crowd, tmp_path: Path) -> None:
+    book = tmp_path / "ledger"
+    Ledger.create(book, epsilon=EPSILON, delta=DELTA)
+    with pytest.raises(QuorumError, match="accepted_by is 'a\\\\nb': give a name"):
+        fitted(
+            named(everyone, "answered"), tmp_path / "run", budget=Budget(book), accepted_by="a\nb"
+        )
+    assert not read_ledger(book).charges
+    assert not (tmp_path / "run").exists()
+    made = fitted(
+        named(everyone, "answered"), tmp_path / "run", budget=Budget(book), accepted_by="Ada Day"
+    )
+    who = [charge.facts["accepted_by"] for charge in read_ledger(book).charges]
+    assert len(who) == 2
+    assert {one["name"] for one in who if isinstance(one, dict)} == {"Ada Day"}
+    assert made.certificate is not None
+    today = read_ledger(book).charges[0].date
+    said = {assumption.answer for assumption in made.certificate.assumptions}
+    assert said == {f"accepted by Ada Day on {today}"}
+
+
 def test_more_experts_than_the_demonstrations_declare_cannot_be_counted_on(
     demonstrations: Demonstrations, tmp_path: Path
 ) -> None:

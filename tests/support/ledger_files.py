@@ -90,6 +90,11 @@ def ledger_of(
     return content + torn
 
 
+def answered(name: Json, *assumptions: Json) -> dict[str, Json]:
+    """The fact of a charge that names who answered for these."""
+    return {"accepted_by": {"name": name, "assumptions": list(assumptions)}}
+
+
 def record_in(content: bytes) -> LedgerRecord:
     return record_of(content, SOMEWHERE)
 
@@ -123,6 +128,10 @@ EXAMPLES: Final = {
     "training only": ledger_of(charge(TRAINING, 1, whole_log=pool(1), **ACCEPTED)),
     "both": ledger_of(*BOTH),
     "two parts": ledger_of(*PARTS),
+    "answered for": ledger_of(
+        charge(FLOOR, 1, **ACCEPTED, **answered("Ada", *ASSUMPTIONS), training_minimum=1),
+        charge(TRAINING, 1, **ACCEPTED, **answered("Bo <b>", "one-expert-each")),
+    ),
     "seeded": ledger_of(*BOTH, mark("reproducible noise"), mark("reproducible logs")),
     "mode paper": research(charge(PAPER, 1), charge(TRAINING, 1, **PUBLISHED)),
     "mode paper, unfinished": research(charge(PAPER, 1), charge(TRAINING, 1), delta=DELTA),

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
 from quorum_rl.budget.ledger import spent_epsilon
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
+from quorum_rl.errors import PERSON
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 2  # of a certificate's file: `certificate.schema.json` describes it
@@ -83,12 +84,32 @@ NOT_VALID: Final = (
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """Who answered for an assumption, as whoever ran it said, and on which day."""
+
+    name: str
+    at: str
+
+
+@dataclass(frozen=True)
 class Assumption:
-    """Something the guarantee rests on; `accepted` if every event that needs it was run with it."""
+    """Something the guarantee rests on; `accepted` if every event that needs it was run with it.
+
+    `accepted_by` names those who answered for it, as far as they were named.
+    """
 
     name: str
     text: str
     accepted: bool
+    accepted_by: tuple[Acceptance, ...] = ()
+
+    @property
+    def answer(self) -> str:
+        """Whether it was accepted, by whom, and when."""
+        if not self.accepted:
+            return "NOT accepted"
+        who = " and ".join(f"{one.name} on {one.at}" for one in self.accepted_by)
+        return f"accepted by {who}" if who else "accepted"
 
 
 @dataclass(frozen=True)
@@ -138,6 +159,9 @@ class Certificate:
     def to_json(self) -> str:
         """The certificate as a JSON object; an infinite epsilon is null."""
         facts = asdict(self)
+        for held in facts["assumptions"]:
+            if not held["accepted_by"]:  # as in certificates from before names were asked for
+                del held["accepted_by"]
         facts["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         return json.dumps(facts, indent=2, allow_nan=False, ensure_ascii=False)
 
@@ -264,13 +288,22 @@ def _assumptions(record: LedgerRecord, form: int) -> tuple[Assumption, ...]:
         needing = [charge for charge in record.charges if name in needed_assumptions(charge.event)]
         if needing:
             accepted = all(name in _accepted(charge) for charge in needing)
-            found.append(Assumption(name, text, accepted))
+            who = dict.fromkeys(one for charge in needing for one in _accepted_by(charge, name))
+            found.append(Assumption(name, text, accepted, tuple(who) if form == FORMAT else ()))
     return tuple(found)
 
 
 def _accepted(charge: Charge) -> Sequence[Any]:
     names = charge.facts.get("accepted")
     return names if isinstance(names, list | tuple) else ()
+
+
+def _accepted_by(charge: Charge, assumption: str) -> Iterator[Acceptance]:
+    """Who answered for an assumption, where the charge says so in words that may be shown."""
+    match charge.facts.get("accepted_by"):
+        case {"name": str() as name, "assumptions": list() as held} if PERSON.holds(name):
+            if assumption in held:
+                yield Acceptance(name, charge.date)
 
 
 def repeated_pools(record: LedgerRecord) -> tuple[str, ...]:

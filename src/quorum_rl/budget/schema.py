@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.budget.certificates import Assumption, Certificate, Published
+from quorum_rl.budget.certificates import Acceptance, Assumption, Certificate, Published
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import read_file
 from quorum_rl.json_files import strict_object
@@ -49,10 +49,15 @@ def certificate_of(content: bytes, path: Path) -> Certificate:
         | lists
         | {
             "epsilon": math.inf if facts["epsilon"] is None else facts["epsilon"],
-            "assumptions": tuple(Assumption(**held) for held in facts["assumptions"]),
+            "assumptions": tuple(_assumption(held) for held in facts["assumptions"]),
             "published": None if published is None else Published(**published),
         }
     )
+
+
+def _assumption(held: dict[str, Any]) -> Assumption:
+    who = tuple(Acceptance(**one) for one in held.get("accepted_by", ()))
+    return Assumption(**held | {"accepted_by": who})
 
 
 @cache

@@ -39,8 +39,8 @@ class Show:
         out = console()
         out.print(made.statement)
         for assumption in made.assumptions:
-            state = "accepted" if assumption.accepted else "NOT accepted"
-            out.print(f"  assumes {assumption.name} ({state}): {assumption.text}")
+            said = f"  assumes {assumption.name} ({assumption.answer}): {assumption.text}"
+            out.print(said, markup=False, emoji=False)
         for title, texts in (
             ("not accounted", made.not_accounted),
             ("limitation", made.limitations),

@@ -72,6 +72,7 @@ class Fit(ExpertFlags, TrainingFlags):
                         **self._options(),
                         "track": track,
                         "accepted": self.accept,
+                        "accepted_by": self.accepted_by,
                         "folder": self.folder,
                         "report": shown.print,
                         "progress": progress,
@@ -209,4 +210,4 @@ class Fit(ExpertFlags, TrainingFlags):
         release.check_belongs(log, record, path, self.accept, charges)
         for event in plan.events:
             by_making = plan.release is not None and event == plan.release.event
-            release.accepted_assumptions(event, self.accept, kind, by_making=by_making)
+            release.acceptance(event, self.accept, self.accepted_by, kind, by_making=by_making)

@@ -84,6 +84,9 @@ class TrainingFlags(LearnerFlags):
     belong to from then on."""
     accept: tuple[str, ...] = ()
     """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    accepted_by: str | None = None
+    """Who answers for them, such as 'A. Weber, data protection': the ledger, the certificate, the
+    report and the bundle name them, with the date."""
     diagnostics_not_private: bool = False
     """I know that the non-private method must not be used on real experts."""
     json: bool = False

@@ -47,6 +47,9 @@ class Release(NewFile):
     """The file for the released prefixes, Parquet. They may be published."""
     accept: tuple[str, ...] = ()
     """Assumptions that you answer for, by name; an error lists those that your logs need."""
+    accepted_by: str | None = None
+    """Who answers for them, such as 'A. Weber, data protection': the ledger, the certificate, the
+    report and the bundle name them, with the date."""
     experts_output: Output = "probabilities"
     """What ONNX experts answer."""
     training_minimum: int = 1
@@ -90,6 +93,7 @@ class Release(NewFile):
                 self.out,
                 run=self.run_name,
                 accepted=self.accept,
+                accepted_by=self.accepted_by,
                 training_minimum=self.training_minimum,
                 seed=self.seed,
                 progress=lambda steps, still_open: update(steps if still_open else cap, cap),

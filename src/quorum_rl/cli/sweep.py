@@ -116,6 +116,7 @@ class Sweep(ExpertFlags, TrainingFlags):
             judge=judge,
             judge_facts=judge_facts,
             accepted=self.accept,
+            accepted_by=self.accepted_by,
             **given(self, names + "diagnostics_not_private"),
         )
 

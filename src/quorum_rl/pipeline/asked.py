@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.budget import Budget
-from quorum_rl.errors import FRACTION, POSITIVE, Rule, require
+from quorum_rl.errors import FRACTION, PERSON, POSITIVE, Rule, require
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Demonstrations
@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     "settings": Rule("a FitSettings(...)", _is(FitSettings)),
     "folder": Rule("a path", _is(str, Path)),
     "accepted": Rule("a list of names, such as ['one-expert-each']", _are_names),
+    "accepted_by": PERSON,
     "seed": SEED,
 }
 NEEDED: Final = ("demonstrations", "epsilon", "delta")

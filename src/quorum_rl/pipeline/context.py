@@ -44,6 +44,7 @@ class RunOptions:
 
     folder: str | Path
     accepted: Sequence[str]
+    accepted_by: str | None
     seed: int | None
     report: ReportLine
     progress: StepProgress | None

@@ -57,6 +57,7 @@ def judged(run: RunContext, judges: Demonstrations, policy: Policy, ledger: Ledg
             judges,
             run=run.name,
             accepted=run.options.accepted,
+            accepted_by=run.options.accepted_by,
             whole_log=run.plan.release is None,
             facts=dict(run.committed),
             marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,

@@ -39,6 +39,7 @@ def released_in_run(
             ledger,
             run=run.name,
             accepted=run.options.accepted,
+            accepted_by=run.options.accepted_by,
             entropy=run.release_entropy,
             committed=run.committed,
         )

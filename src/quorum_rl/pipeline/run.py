@@ -108,6 +108,7 @@ def fit(
     return_bounds: Sequence[float] | None = None,
     folder: str | Path = "runs/fit",
     accepted: Sequence[str] = (),
+    accepted_by: str | None = None,
     seed: int | None = None,
     diagnostics_not_private: bool = False,
     report: ReportLine = print,
@@ -136,6 +137,7 @@ def fit(
       judges are not asked what they earn.
     - `folder`: where everything is written.
     - `accepted`: the names of the assumptions that you answer for (`budget.ASSUMPTIONS`).
+    - `accepted_by`: who answers for them; the ledger, the certificate and the report name them.
     - `seed`: for reproduction; it marks the certificate.
     - `diagnostics_not_private`: allows the non-private method.
     - `report` hears every line of what happens, `progress` the steps done and how many there are;
@@ -156,7 +158,7 @@ def fit(
     check_kinds(
         demonstrations=demonstrations, experts=experts, epsilon=epsilon, delta=delta,
         budget=budget, learner=learner, learner_settings=learner_settings, settings=settings,
-        folder=folder, accepted=accepted, seed=seed,
+        folder=folder, accepted=accepted, accepted_by=accepted_by, seed=seed,
     )  # fmt: skip
     plan, log, logged = planned(
         demonstrations,
@@ -177,7 +179,7 @@ def fit(
     def first_stage(run: RunContext, ledger: Ledger) -> tuple[Released | None, Demonstrations]:
         return released_in_run(run, log, logged, ledger)
 
-    options = RunOptions(folder, accepted, seed, report, progress, track, command)
+    options = RunOptions(folder, accepted, accepted_by, seed, report, progress, track, command)
     with helped(lambda: said_by_all(plan, log, logged, seed)):
         return _run(plan, log, first_stage, budget, options)
 
@@ -195,6 +197,7 @@ def fit_after_release(
     settings: FitSettings | None = None,
     folder: str | Path = "runs/fit",
     accepted: Sequence[str] = (),
+    accepted_by: str | None = None,
     seed: int | None = None,
     report: ReportLine = print,
     progress: StepProgress | None = None,
@@ -217,7 +220,7 @@ def fit_after_release(
     check_kinds(
         demonstrations=demonstrations, epsilon=epsilon, delta=delta, budget=budget,
         learner=learner, learner_settings=learner_settings, settings=settings, folder=folder,
-        accepted=accepted, seed=seed,
+        accepted=accepted, accepted_by=accepted_by, seed=seed,
     )  # fmt: skip
     settings = settings or FitSettings()
     if settings.method == "local":  # the default, so nobody chose it
@@ -244,7 +247,7 @@ def fit_after_release(
         earlier.keep(run.folder.released)
         return earlier.released, earlier.remaining
 
-    options = RunOptions(folder, accepted, seed, report, progress, track, command)
+    options = RunOptions(folder, accepted, accepted_by, seed, report, progress, track, command)
     return _run(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
 
 

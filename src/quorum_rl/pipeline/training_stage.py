@@ -15,7 +15,7 @@ from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.pipeline.metrics import RunMetrics
 from quorum_rl.pipeline.plan import published_budget
 from quorum_rl.privacy import Event
-from quorum_rl.release import REPRODUCIBLE_NOISE, accepted_assumptions, charge_log
+from quorum_rl.release import REPRODUCIBLE_NOISE, acceptance, charge_log
 from quorum_rl.training import TrainState, expert_data, nobody, private_source
 from quorum_rl.types import Released
 
@@ -29,6 +29,7 @@ def charge_training(
     *,
     run: str,
     accepted: Sequence[str],
+    accepted_by: str | None = None,
     whole_log: bool,
     facts: dict[str, Any] | None = None,
     marks: Sequence[str] = (),
@@ -40,8 +41,8 @@ def charge_training(
     Raises:
         QuorumError: if the ledger refuses, or an assumption was not accepted.
     """
-    held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=False)
-    said: dict[str, Any] = {"accepted": list(held), **(facts or {})}
+    held = acceptance(event, accepted, accepted_by, ledger.record.kind)
+    said: dict[str, Any] = {**held, **(facts or {})}
     if whole_log:
         said["whole_log"] = log.declared.identity
     charge_log(ledger, event, log, run=run, facts=said, marks=marks)
@@ -64,6 +65,7 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
             demonstrations,
             run=run.name,
             accepted=run.options.accepted,
+            accepted_by=run.options.accepted_by,
             whole_log=plan.release is None,
             facts=facts,
             marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,

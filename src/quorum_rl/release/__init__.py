@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         recall as recall,
     )
     from quorum_rl.release.checks import (
-        accepted_assumptions as accepted_assumptions,
+        acceptance as acceptance,
         check_are_those as check_are_those,
     )
     from quorum_rl.release.distributed import (

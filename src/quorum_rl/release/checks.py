@@ -1,11 +1,11 @@
 """What must hold before a release is charged: by what is declared, never by what is in the logs."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from quorum_rl.budget import ASSUMPTIONS, Kind, needed_assumptions
 from quorum_rl.distributed import this_machine
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import PERSON, QuorumError, require, unknown_name
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.logs import Declared, Demonstrations, smoothing_of
 from quorum_rl.privacy import Event, ReleaseEvent
@@ -31,13 +31,21 @@ def made_by(experts: LoggedExperts | None, declared: Declared) -> bool:
     )
 
 
-def accepted_assumptions(
-    event: Event, accepted: Sequence[str], kind: Kind, *, by_making: bool
-) -> tuple[str, ...]:
-    """All assumptions that are accepted, those included that hold because we made the logs.
+def acceptance(
+    event: Event,
+    accepted: Sequence[str],
+    accepted_by: str | None,
+    kind: Kind,
+    *,
+    by_making: bool = False,
+) -> dict[str, Any]:
+    """What a charge holds of the assumptions that are accepted, and of who answers for them.
+
+    Those are included that hold because we made the logs; for them nobody has to answer.
 
     Raises:
-        QuorumError: if one is missing, unless the ledger is for research.
+        QuorumError: if an assumption is missing, unless the ledger is for research, or if
+            `accepted_by` is no name or answers for nothing.
     """
     known = {*ASSUMPTIONS, ROUNDS_ALIKE, OTHER_EXPERTS}
     for name in accepted:
@@ -51,7 +59,16 @@ def accepted_assumptions(
             + "; ".join(f"{name} ({ASSUMPTIONS[name]})" for name in missing)
             + "."
         )
-    return tuple(sorted(held))
+    facts: dict[str, Any] = {"accepted": sorted(held)}
+    if accepted_by is None:
+        return facts
+    require("accepted_by", accepted_by, PERSON)
+    if not accepted:
+        raise QuorumError(
+            f"{accepted_by!r} is to answer for assumptions, and none is accepted: name those too "
+            "(accepted, --accept)."
+        )
+    return facts | {"accepted_by": {"name": accepted_by, "assumptions": sorted(set(accepted))}}
 
 
 def check_acted(experts: LoggedExperts, declared: Declared, accepted: Sequence[str]) -> None:

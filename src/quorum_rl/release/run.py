@@ -19,7 +19,7 @@ from quorum_rl.logs import Demonstrations, as_they_acted, split_release_pool
 from quorum_rl.privacy import ReleaseEvent, ReleasePlan
 from quorum_rl.release.belonging import charge_log, recall
 from quorum_rl.release.checks import (
-    accepted_assumptions,
+    acceptance,
     check_are_those,
     check_declared,
     check_identities,
@@ -67,6 +67,7 @@ def release(
     *,
     run: str = "release",
     accepted: Sequence[str] = (),
+    accepted_by: str | None = None,
     training_minimum: int = 1,
     entropy: Entropy | None = None,
     progress: ReleaseProgress | None = None,
@@ -80,12 +81,12 @@ def release(
     may use are the tails of the drawn ones and all others.
 
     `accepted` are the names of the assumptions (`budget.ASSUMPTIONS`) that the owner of the logs
-    takes responsibility for; they are written into the ledger, and all that the event needs must
-    be there unless the ledger is for research. Noise comes from the operating
-    system unless a seeded `entropy` is given, which marks the ledger. `committed` are hashes of a
-    run's keys for the charge to hold (`budget.commitments`). Where they fix the `entropy` and the
-    ledger holds this very charge, of a run that died, nothing is charged: the same noise makes the
-    same prefixes.
+    takes responsibility for, and `accepted_by` is who that is; both are written into the ledger,
+    and all that the event needs must be there unless the ledger is for research. Noise comes from
+    the operating system unless a seeded `entropy` is given, which marks the ledger. `committed` are
+    hashes of a run's keys for the charge to hold (`budget.commitments`). Where they fix the
+    `entropy` and the ledger holds this very charge, of a run that died, nothing is charged: the
+    same noise makes the same prefixes.
 
     Guarantee: under those assumptions, for sets of experts that differ by one and both have at
     least the declared number after that, the prefixes are (ε, δ)-indistinguishable for the ε and δ
@@ -108,14 +109,14 @@ def release(
     require("training_minimum", training_minimum, at_least(0))
     check_are_those(experts, declared, accepted)
     by_making = made_by(experts, declared)
-    held = accepted_assumptions(event, accepted, ledger.record.kind, by_making=by_making)
-    check_declared(event, declared, experts, held)
+    held = acceptance(event, accepted, accepted_by, ledger.record.kind, by_making=by_making)
+    check_declared(event, declared, experts, held["accepted"])
     check_trajectories(event, declared, training_minimum)
     check_identities(experts, demonstrations)
     if ledger.record.kind == "production":
         reserved = event.pool_size + training_minimum if event.mode == "tight" else 1
         demonstrations.check_usable(event.experts, reserved)
-    facts: dict[str, Any] = {"pool": declared.identity, "accepted": list(held)}
+    facts: dict[str, Any] = {"pool": declared.identity, **held}
     facts |= {"training_minimum": training_minimum, **(committed or {})}
     source = OsEntropy() if entropy is None else entropy
     marks = [REPRODUCIBLE_NOISE] * source.reproducible + [REPRODUCIBLE_LOGS] * declared.reproducible

@@ -163,10 +163,7 @@ def readme(
     lines += ["A policy that was learned from the logs of many experts, and what is guaranteed."]
     lines += ["", "The guarantee", "", made.statement, *_meaning(made), "", "It assumes that:"]
     for assumption in made.assumptions:
-        answered = (
-            "accepted by whoever ran it" if assumption.accepted else "NOT accepted by anybody"
-        )
-        lines.append(f"- {assumption.text} ({answered})")
+        lines.append(f"- {assumption.text} ({assumption.answer})")
     lines += ["", "It does not cover:"]
     lines += [f"- {text}" for text in (*made.not_accounted, *made.limitations)]
     if made.marks:

@@ -28,7 +28,7 @@ from quorum_rl.budget import (
     sign,
     signature_path,
 )
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import PERSON, QuorumError
 from quorum_rl.files import read_file
 from quorum_rl.json_files import CONFIG, strict_object
 from quorum_rl.policy import Policy
@@ -244,6 +244,14 @@ def _known_fact(name: str, fact: Any) -> bool:
         case "accepted":
             return isinstance(fact, list) and all(
                 isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact
+            )
+        case "accepted_by":
+            names = fact.get("assumptions") if isinstance(fact, dict) else None
+            return (
+                isinstance(names, list)
+                and fact.keys() == {"name", "assumptions"}
+                and PERSON.holds(fact["name"])
+                and _known_fact("accepted", names)
             )
         case "training_minimum":
             return isinstance(fact, int)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.errors import PERSON, QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.learners import code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
@@ -46,11 +46,14 @@ class SweepOptions:
     mean_trials: int = 10
     ledger: Path | None = None
     accepted: Sequence[str] = ()
+    accepted_by: str | None = None
     diagnostics_not_private: bool = False
 
     def __post_init__(self) -> None:
         for name in ("episodes", "seeds", "together", "mean_trials"):
             require(name, getattr(self, name), at_least(1))
+        if self.accepted_by is not None:
+            require("accepted_by", self.accepted_by, PERSON)
         check_judge(self.judge, self.world, self.select, self.log)
         if self.select is None and self.ledger is not None:
             raise QuorumError(

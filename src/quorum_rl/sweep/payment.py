@@ -134,6 +134,7 @@ def pay(
             opened,
             run=name,
             accepted=asked.accepted,
+            accepted_by=asked.accepted_by,
             entropy=entropy,
             committed=committed,
         ).released
@@ -146,6 +147,7 @@ def pay(
             asked.log,
             run=name,
             accepted=asked.accepted,
+            accepted_by=asked.accepted_by,
             whole_log=shared is None,
             facts=dict(committed),
         )
