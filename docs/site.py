@@ -22,6 +22,7 @@ NAMES: Final = {
 }
 LINK: Final = re.compile(r"(\]\()(\.\./)([^)#\s]+)")
 LINK_INTO_DOCS: Final = re.compile(r"(\]\()(?:\.\./)?docs/")
+LINK_TO_EXAMPLE: Final = re.compile(r"(\]\()(examples/[^)#\s]+)")
 ITEM: Final = re.compile(r"(?:- |1\. )")
 KEPT: Final = re.compile(r"(`+[^`]+`+|\]\([^)]*\)|^#.*)")  # code, addresses and headings
 RAISED: Final = re.compile(r"\^(\{|−?\w+)")
@@ -44,6 +45,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Points links that leave docs/ at the pages made here."""
     if page.file.src_uri.startswith("repository/"):
         linked = LINK_INTO_DOCS.sub(r"\1../", markdown)
+        linked = LINK_TO_EXAMPLE.sub(lambda found: f"{found[1]}../{_page_of(found[2])}", linked)
     else:
         linked = LINK.sub(lambda found: found[1] + _page_of(found[3]), markdown)
     return mended(linked)

@@ -108,6 +108,7 @@ test_bring_your_own.py
 test_clinicians.py
 cli/test_commands.py
 test_docs.py
+test_site.py
 test_experiments.py
 test_fuzz.py
 test_paper.py

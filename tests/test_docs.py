@@ -12,12 +12,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from quorum_rl.cli.main import command_of
 from quorum_rl.errors import QuorumError
+from quorum_rl.logs import Declared, from_episodes, save_demonstrations
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -187,9 +189,55 @@ def test_the_site_parts_a_list_from_its_sentence_but_not_its_items(site: ModuleT
     assert site.mended("```\nSo:\n- p_min\n```\n") == "```\nSo:\n- p_min\n```\n"
 
 
-def test_the_python_of_the_readme_writes_where_its_commands_have_not() -> None:
-    """Read from the top, it comes after them, and a finished run's folder is refused."""
-    text = (ROOT / "README.md").read_text()
-    (folder,) = re.findall(r'folder="(.+?)"', text)
-    commands = [words for block in blocks(text) for words in shown_commands(block)]
-    assert not any(folder in words for words in commands)
+README = ROOT / "README.md"
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page's paragraphs and lists: no code, tables, headings or pictures."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", FENCE.sub("\n", text))
+    lines = (re.sub(r"^(- |\d+\. )", "\n", line.strip()) for line in text.splitlines())
+    starts = re.compile(r"(#|\||!|<!--)")
+    said = "\n".join("" if starts.match(line) else line for line in lines)
+    paragraphs = re.split(r"\n\s*\n", said)
+    parts = (re.split(r"(?<=[.!?])\s+", paragraph) for paragraph in paragraphs)
+    return [part for each in parts for part in each if re.search(r"[^\W\d]", part)]
+
+
+def test_the_readme_is_short_and_so_are_its_sentences() -> None:
+    text = README.read_text()
+    lengths = [len(sentence.split()) for sentence in sentences(text)]
+    assert len(text.split()) <= 700
+    assert sum(lengths) / len(lengths) <= 16
+
+
+def test_sentences_are_told_apart() -> None:
+    text = "# Head\nOne two. Three\nfour five?\n\n| a |\n- six `x y` seven\n1. eight\n```\nx\n```"
+    assert [len(part.split()) for part in sentences(text)] == [2, 3, 4, 1]
+
+
+def test_the_python_of_the_readme_makes_a_policy(tmp_path: Path) -> None:
+    """The third number says which action is right; an untrained policy is right half the time."""
+    (code,) = (block.text for block in blocks(README.read_text()) if block.language == "python")
+    rng = np.random.default_rng(0)
+    experts, steps = 300, 10
+    seen = rng.normal(size=(experts * (steps + 1), 4)).astype(np.float32)
+    acted = np.delete(seen, np.s_[steps :: steps + 1], axis=0)
+    log = from_episodes(
+        Declared(2, 4, steps, minimum_experts=290, world=None),
+        expert=np.arange(experts),
+        length=np.full(experts, steps),
+        observations=seen,
+        actions=(acted[:, 2] > 0).astype(np.int64),
+        rewards=np.ones(experts * steps),
+        terminated=np.zeros(experts, bool),
+        truncated=np.ones(experts, bool),
+    )
+    with contextlib.chdir(tmp_path):
+        save_demonstrations(log, "visits.arrow")
+        names: dict[str, Any] = {}
+        exec(compile(code, str(README), "exec"), names)
+    states = rng.normal(size=(1000, 4))
+    right = np.mean(names["policy"].act(states) == (states[:, 2] > 0))
+    assert right > 0.8
+    assert names["action"] in (0, 1)
+    assert names["made"].certificate.epsilon <= 1

@@ -34,7 +34,7 @@ PICTURES: Final = ROOT / "docs" / "pictures"
 
 Sections = Mapping[str, Callable[[], str]]
 PAGES: Final[Mapping[str, Sections]] = {
-    "README.md": {"few": few.in_short},
+    "README.md": {"glance": few.at_a_glance},
     "docs/accounting.md": {"accounts": paper.accounts},
     "docs/audit.md": {
         "findings": audit.findings,

@@ -208,18 +208,25 @@ def released() -> str:
     return table(["", "experts, ε", "release mixed in", "release first"], rows)
 
 
-def in_short() -> str:
-    """The README's table: some cells, each as the fraction of what the experts earn."""
+def at_a_glance() -> str:
+    """The README's table: the fraction of what the experts earn, for each ε of a few."""
     rows = []
-    for count, epsilon in ((1000, 0.1), (300, 0.5), (100, 1.0), (30, 10.0)):
-        cells = []
-        for world in WORLDS:
-            earned = summary(returns(world, OURS)[count, epsilon])
-            fraction = hundredths(as_fraction(world, earned).mean)
-            cells.append(f"{shown_return(world, earned.mean)} ({fraction})")
-        rows.append([f"{count} experts, ε = {epsilon:g}", *cells])
-    rows.append(["the experts themselves", *(f"{_experts(world)} (1)" for world in WORLDS)])
-    return table(["return (fraction)", *map(name_of, WORLDS)], rows)
+    for count in reversed(SMALLER):
+        cells = [_fractions(world, count, (0.5, 1.0, 3.0)) for world in WORLDS]
+        rows.append([f"{count}", *cells])
+    return table(["experts", *WORLDS], rows)
+
+
+def _fractions(world: str, count: int, epsilons: tuple[float, ...]) -> str:
+    """A cell of that table; what a plan refuses has no fraction."""
+    found = returns(world, OURS)
+    refused = {(row["experts"], row["epsilon"]) for row in facts(world)["refused"]}
+    return " / ".join(
+        "refused"
+        if (count, epsilon) in refused
+        else hundredths(as_fraction(world, summary(found[count, epsilon])).mean)
+        for epsilon in epsilons
+    )
 
 
 def picture() -> Figure:

@@ -1,13 +1,13 @@
 """The page in a real browser: drawn, silent, interactive, narrow, dark and printed."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsers import a_browser
 from reported_runs import change_json
 
 from quorum_rl.envs import get_world
@@ -16,26 +16,10 @@ from quorum_rl.report import write_report
 from quorum_rl.report.gathering import gather
 from quorum_rl.report.page import render
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+__all__ = ["a_browser"]  # a fixture
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 CHARTS = ("budget", "comparison", "prefixes", "learning")
 MARKS = ".mark-rect path, .mark-rule line, .mark-symbol path, .mark-line path, .mark-area path"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    found = next((path for path in map(shutil.which, NAMES) if path), None)
-    if found is None:
-        pytest.skip(f"there is no browser: none of {', '.join(NAMES)} is on the path")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
