@@ -68,22 +68,6 @@ def test_a_certificate_agrees_with_the_ledger_it_was_made_from(name: str) -> Non
         assert found.epsilon == pytest.approx(made.epsilon, rel=TOLERANCE, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["both", "training"])
-def test_certificates_and_ledgers_of_the_first_format_still_hold(name: str) -> None:
-    """They have times of day, and the words of their time."""
-    folder = Path(__file__).parents[1] / "support" / "earlier" / name
-    checked = check_certificate(folder / "certificate.json")
-    assert checked.certificate.format == 1
-    assert checked.certificate.events[0]["at"] == "2030-01-01T00:00:00Z"
-    facts = json.loads((folder / "certificate.json").read_text())
-    ledger = (folder / "ledger.jsonl").read_bytes()
-    assert "limitations[0]" in disagreement(
-        changed(facts, ("limitations", 0), lambda _: "none at all"), ledger
-    )
-    disagreement(changed(facts, ("events", 0, "at"), lambda _: "2030-01-01"), ledger)
-    disagreement(facts | {"format": 2}, ledger)
-
-
 def other_values(value: Any) -> list[Any]:
     """Changes of one fact, small ones among them."""
     match value:

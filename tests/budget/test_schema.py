@@ -135,7 +135,6 @@ def test_no_leaf_may_have_another_type(name: str, wrong: Any) -> None:
         (("identity",), "AB" * 16),
         (("ledger_head",), "0" * 63),
         (("kind",), "test"),
-        (("format",), 3),
         (("modes", 0), "loose"),
         (("modes",), ["paper"]),
         (("published",), {"epsilon": 1, "delta": 0.1, "complete": True, "text": "so"}),
@@ -167,6 +166,11 @@ def test_numbers_that_json_does_not_have_are_refused(number: str) -> None:
 def test_what_is_no_json_object_is_no_certificate(content: bytes) -> None:
     with pytest.raises(QuorumError, match="is not a JSON object"):
         certificate_of(content, HERE)
+
+
+def test_a_certificate_of_another_format_is_refused_by_its_number() -> None:
+    said = refusal(facts_of() | {"format": 1})
+    assert "has format 1, and this version of Quorum reads 2: make it again" in said
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:

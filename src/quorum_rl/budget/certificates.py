@@ -13,7 +13,6 @@ from quorum_rl.errors import PERSON
 from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 2  # of a certificate's file: `certificate.schema.json` describes it
-FIRST_FORMAT: Final = 1  # with times of day, and words that fitted releases only
 DECIMALS: Final = 4  # of every ε that is shown
 
 
@@ -36,14 +35,6 @@ ASSUMPTIONS: Final = {
     "one-expert-each": "nobody owns two experts",
 }
 """The assumptions that code cannot check, by the names under which a user accepts them."""
-
-FIRST_WORDS: Final = {
-    "common-world": (
-        "start states and dynamics are common to all experts and not themselves secret: released "
-        "prefixes contain raw states"
-    )
-}
-"""How certificates of the first format say it."""
 
 NOT_ACCOUNTED: Final = (
     "anything learned from these experts that was not charged to this ledger, choosing "
@@ -183,10 +174,8 @@ def certificate(record: LedgerRecord, *, delta: float | None = None) -> Certific
     return stated(record, rounded_up(epsilon), at)
 
 
-def stated(record: LedgerRecord, shown: str, delta: float, *, form: int = FORMAT) -> Certificate:
+def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
     """The certificate of a ledger whose charges cost the ε `shown`, a text of `rounded_up`.
-
-    `form` is the certificate's format: an earlier one has the words of its time.
 
     Nothing is computed here: whoever calls this answers for the number.
     """
@@ -194,14 +183,13 @@ def stated(record: LedgerRecord, shown: str, delta: float, *, form: int = FORMAT
     modes = sorted({event.mode for event in releases})
     repeated = repeated_pools(record)
     limitations: tuple[str, ...] = LIMITATIONS
-    if releases or form == FIRST_FORMAT:
+    if releases:
         limitations = RELEASE_LIMITATIONS + limitations
     if len(releases) < len(record.events):
         limitations += TRAINING_LIMITATIONS
     if record.is_parted:
         limitations += SPLIT_LIMITATIONS
     return Certificate(
-        format=form,
         kind=record.kind,
         identity=record.identity,
         relation=record.relation,
@@ -210,9 +198,9 @@ def stated(record: LedgerRecord, shown: str, delta: float, *, form: int = FORMAT
         delta=delta,
         budget_epsilon=record.epsilon,
         budget_delta=record.delta,
-        statement=_statement(record, shown, delta, form),
-        events=tuple(_shown(charge, form) for charge in record.charges),
-        assumptions=_assumptions(record, form),
+        statement=_statement(record, shown, delta),
+        events=tuple(_shown(charge) for charge in record.charges),
+        assumptions=_assumptions(record),
         not_accounted=NOT_ACCOUNTED + repeated,
         limitations=limitations,
         marks=tuple(mark.text for mark in record.marks),
@@ -229,7 +217,7 @@ def rounded_up(epsilon: float) -> str:
     return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-DECIMALS), rounding=ROUND_CEILING))
 
 
-def _statement(record: LedgerRecord, shown: str, delta: float, form: int) -> str:
+def _statement(record: LedgerRecord, shown: str, delta: float) -> str:
     """The certificate in a few sentences."""
     repeated = bool(repeated_pools(record))
     releases = [event for event in record.events if isinstance(event, ReleaseEvent)]
@@ -248,7 +236,7 @@ def _statement(record: LedgerRecord, shown: str, delta: float, form: int) -> str
         )
     sentences = [first]
     trained_only = bool(record.events) and not releases and not record.torn
-    if trained_only and shown != "inf" and form != FIRST_FORMAT:
+    if trained_only and shown != "inf":
         sentences.append(WHOLE_LOGS)
     if record.split is not None and record.is_parted:
         sentences.append(PARTS.format(record.split.judges))
@@ -263,10 +251,9 @@ def _statement(record: LedgerRecord, shown: str, delta: float, form: int) -> str
     return " ".join(sentences)
 
 
-def _shown(charge: Charge, form: int) -> dict[str, Any]:
+def _shown(charge: Charge) -> dict[str, Any]:
     """An event with all its constants. Other facts of the charge stay in the ledger."""
-    at = charge.at if form == FIRST_FORMAT else charge.date
-    return {"run": charge.run, "at": at, **event_to_json(charge.event)}
+    return {"run": charge.run, "at": charge.date, **event_to_json(charge.event)}
 
 
 def event_facts(listed: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,10 +268,9 @@ def needed_assumptions(event: Event) -> tuple[str, ...]:
     return tuple(name for name in ASSUMPTIONS if event.p_min > 0 or name != "floor-everywhere")
 
 
-def _assumptions(record: LedgerRecord, form: int) -> tuple[Assumption, ...]:
+def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
     found = []
-    words = ASSUMPTIONS | (FIRST_WORDS if form == FIRST_FORMAT else {})
-    for name, text in words.items():
+    for name, text in ASSUMPTIONS.items():
         needing = [charge for charge in record.charges if name in needed_assumptions(charge.event)]
         if needing:
             accepted = all(name in _accepted(charge) for charge in needing)

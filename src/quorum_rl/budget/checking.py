@@ -104,7 +104,7 @@ def _check_facts(claim: Certificate, record: LedgerRecord) -> float:
     shown = _shown(claim)
     if not repeated_pools(record):
         _check_epsilon(shown, record, claim.delta, found)
-    expected = stated(record, shown, claim.delta, form=claim.format)
+    expected = stated(record, shown, claim.delta)
     difference = _first_difference(json.loads(claim.to_json()), json.loads(expected.to_json()))
     if difference is not None:
         raise QuorumError(f"the certificate does not agree with its ledger: {difference}.")

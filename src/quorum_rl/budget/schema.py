@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.budget.certificates import Acceptance, Assumption, Certificate, Published
+from quorum_rl.budget.certificates import FORMAT, Acceptance, Assumption, Certificate, Published
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import read_file
 from quorum_rl.json_files import strict_object
@@ -36,6 +36,11 @@ def certificate_of(content: bytes, path: Path) -> Certificate:
         QuorumError: if it is not one by the published schema, naming the first fault.
     """
     facts = strict_object(content, path)
+    if type(form := facts.get("format")) is int and form != FORMAT:
+        raise QuorumError(
+            f"{str(path)!r} has format {form}, and this version of Quorum reads {FORMAT}: make it "
+            "again from its ledger with 'quorum certificate show LEDGER --json'."
+        )
     fault = _first_fault(facts)
     if fault is not None:
         raise QuorumError(f"{str(path)!r} is not a certificate: {fault}.")

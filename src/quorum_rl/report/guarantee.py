@@ -115,7 +115,7 @@ def _spending(made: Certificate, events: list[Event]) -> Spending:
         ListedCharge(
             stage="release" if isinstance(event, ReleaseEvent) else "private steps",
             run=str(facts["run"]),
-            at=str(facts["at"]).partition("T")[0],  # format 1 has the time of day
+            at=str(facts["at"]),
             words=_in_words(event),
             epsilon=total_epsilon([event], made.delta),
         )
