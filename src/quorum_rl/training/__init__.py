@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         who_is_drawn as who_is_drawn,
     )
     from quorum_rl.training.noise import rounded_noise as rounded_noise
+    from quorum_rl.training.one_sum import noisy_sum as noisy_sum, sum_step as sum_step
     from quorum_rl.training.randomness import (
         StepKeys as StepKeys,
         keys_of as keys_of,
