@@ -275,7 +275,7 @@ def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
         if needing:
             accepted = all(name in _accepted(charge) for charge in needing)
             who = dict.fromkeys(one for charge in needing for one in _accepted_by(charge, name))
-            found.append(Assumption(name, text, accepted, tuple(who) if form == FORMAT else ()))
+            found.append(Assumption(name, text, accepted, tuple(who)))
     return tuple(found)
 
 
