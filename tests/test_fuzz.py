@@ -6,7 +6,6 @@ With QUORUM_FUZZ=5000 in the environment each kind is changed so many times (CON
 import os
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 from file_kinds import KINDS, Kind, native_log
 
-from quorum_rl.errors import QuorumError, UndigestedWarning
+from quorum_rl.errors import QuorumError
 
 TIMES: Final = int(os.environ.get("QUORUM_FUZZ", "300"))  # for each kind
 SECONDS: Final = 10  # that one file may take: more is a hang
@@ -79,8 +78,7 @@ def test_a_changed_file_is_refused_in_a_sentence_or_changes_no_guarantee(
         kind.path.write_bytes(kind.change(whole, random))
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
-            with warnings.catch_warnings(), within(MEMORY):
-                warnings.simplefilter("ignore", UndigestedWarning)
+            with within(MEMORY):
                 found = kind.read(kind.path)
         except QuorumError as error:
             refused += 1

@@ -1,7 +1,6 @@
 """The one exception a user of Quorum is meant to read."""
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -24,22 +23,8 @@ class MissingPackageError(QuorumError):
     """What was asked for needs a package that Quorum can do without otherwise."""
 
 
-class UndigestedWarning(UserWarning):
-    """A file carries no digest, so nobody can tell whether it was changed."""
-
-
 class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
     """The user stopped a command, and the message says how to go on."""
-
-
-def warn_of_no_digest(path: object) -> None:
-    """Say that a file carries no digest, to whoever called the function that reads it."""
-    warnings.warn(
-        f"{str(path)!r} carries no digest, as files of earlier versions: nobody can tell whether "
-        "it was changed since; write it again to have one.",
-        UndigestedWarning,
-        stacklevel=4,
-    )
 
 
 def require_packages(what: str, extra: str, *packages: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 from commands import Quorum
 
 from quorum_rl.audit import AuditSizes, draw_findings, suite
-from quorum_rl.audit.bounds import LowerBound, lower_bound
-from quorum_rl.audit.finding import ACTIONS, CERTAIN, ITERATES, Finding
+from quorum_rl.audit.bounds import LowerBound
+from quorum_rl.audit.finding import ACTIONS, ITERATES, Finding
 from quorum_rl.audit.planted_bugs import BUGS
 
 
@@ -56,13 +56,6 @@ def test_a_claim_that_no_result_could_refute_does_not_stand(
     assert "cannot be refuted with so few runs, which could show at most 1.900" in shown
     assert "stands" not in shown
     assert found[0].to_json()["refutable"] is False
-
-
-def test_a_finding_from_before_ceilings_were_written_down_gets_its_own() -> None:
-    facts = finding(1.0, 0.9).to_json()
-    del facts["ceiling"], facts["refutable"]
-    told_apart = lower_bound(np.ones(100), np.zeros(100), 0.01, CERTAIN)
-    assert Finding.from_json(facts).ceiling == told_apart.epsilon
 
 
 def test_a_refuted_claim_is_exit_status_1(

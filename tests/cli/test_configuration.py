@@ -139,25 +139,6 @@ def test_what_is_written_is_read_as_the_same_command(words: Words) -> None:
     assert parse(Words, [], values_of(Words, table, "here")) == words
 
 
-def test_names_and_values_that_older_versions_wrote_are_read(tmp_path: Path) -> None:
-    old = (
-        PLAN.replace("minimum_experts", "experts")
-        + '[demos.collect]\nexperts = "e"\nout = "o"\nsmoothing = "uniform mixture"\n'
-        + '[demo]\nout = "d"\n'
-        + '[fit]\ndemonstrations = "log"\nexperts = "e"\nepsilon = 1\ndelta = 1e-4\n'
-        + 'normalised = "None"\nfalling-rates = false\n'
-    )
-    file = ["--config", written(tmp_path, old)]
-    plan: Any = command_of(["plan", "release", *file])
-    assert plan.minimum_experts == 3000
-    collect: Any = command_of(["demos", "collect", *file])
-    assert collect.smoothing == "uniform-mixture"
-    demo: Any = command_of(["demo", *file])
-    assert demo.folder == Path("d")
-    fit: Any = command_of(["fit", *file])
-    assert (fit.experts, fit.settings.falling_rates) == (Path("e"), False)
-
-
 def test_a_file_does_not_choose_the_code_that_is_run(tmp_path: Path, quorum: Quorum) -> None:
     own = "own.py:Iql"
     file = written(

@@ -67,16 +67,7 @@ def test_words_become_the_fields_of_a_command() -> None:
         ),
         (("sweep", "log", "--grid", "1"), "--grid is set in a configuration file only: see"),
         (("worlds", "draw", "A", "--param", "gravity"), "--param has 'gravity': give pairs, each"),
-        (
-            ("plan", "release", "--experts", "3"),
-            "unknown flag --experts: it is called --minimum-experts now.",
-        ),
-        (
-            ("experts", "train", "CartPole", "--experts", "3"),
-            "unknown flag --experts: it is called --count now.",
-        ),
         (("demos", "collect", "e", "--smoothing", "none"), "give one of greedy, uniform-mixture."),
-        (("train", "log.arrow"), "'quorum train' is 'quorum fit' now"),
         (("--verbose",), "unknown flag --verbose: name a command first, see 'quorum --help'."),
         (("experts", "trian"), "unknown command of 'quorum experts' 'trian' (did you mean train?)"),
     ],

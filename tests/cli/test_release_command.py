@@ -11,15 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from commands import Quorum
 
-from quorum_rl.budget import read_ledger
-from quorum_rl.experts import load_population, save_population
+from quorum_rl.experts import load_population
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.release import read_released
-
-OPEN = ("one-expert-each", "floor-everywhere")
-
-NUMBERS = ("--minimum-experts", "60", "--actions", "2", "--horizon", "8", "--epsilon", "20",
-           "--delta", "1e-3", "--iterations", "4", "--objective", "threshold")  # fmt: skip
 
 
 class Files(NamedTuple):
@@ -77,22 +71,6 @@ def test_the_flow_goes_from_experts_to_a_certificate_that_holds(
     assert len(ledger["charges"]) == 1
 
 
-def test_with_a_seed_the_same_prefixes_come_out_and_the_certificate_says_so(
-    files: Files, quorum: Quorum
-) -> None:
-    research = files.ledger.with_name("research.ledger")
-    again = files._replace(ledger=research, out=files.out.with_name("again.parquet"))
-    quorum("ledger", "create", research, "--research", "--delta", "1e-3")
-    quorum(*files.words("--seed", "3"))
-    quorum(*again.words("--seed", "3"))
-    assert pq.read_table(files.out).equals(pq.read_table(again.out))
-    # All four drawn prefixes fail with probability below 1e-9: twice the threshold agrees.
-    assert len(read_released(files.out))
-    assert "not private against someone who knows the seed" in quorum(
-        "certificate", "show", files.ledger
-    )
-
-
 def test_nothing_says_how_many_experts_there_are(files: Files, quorum: Quorum) -> None:
     """What is printed, the ledger, the marker and the released file's facts know the plan alone."""
     printed = quorum(*files.words())
@@ -133,16 +111,6 @@ def test_a_second_release_is_refused_by_the_marker_whatever_the_ledger(
     assert "older copy or a fork" in quorum.refused_for_free(tmp_path, *restored.words())
     files.marker.write_text("torn")
     assert "is damaged, and says to which ledger" in quorum.refused(*fresh.words())
-
-
-def test_other_experts_than_those_who_acted_are_refused(
-    files: Files, tmp_path: Path, quorum: Quorum
-) -> None:
-    """Same world, same floor, same shapes: only the random identity tells them apart."""
-    others = files._replace(experts=tmp_path / "others.safetensors")
-    save_population(replace(load_population(files.experts), identity="0" * 32), others.experts)
-    said = quorum.refused_for_free(tmp_path, *others.words())
-    assert "not the experts who acted" in said
 
 
 def test_new_demonstrations_under_an_old_name_are_not_held_up_by_the_old_marker(
@@ -207,17 +175,6 @@ def test_what_is_wrong_is_named_before_anything_happens(
     assert said in quorum.refused_for_free(tmp_path, *files.words(*words))
 
 
-def test_a_release_over_the_budget_is_refused_and_costs_nothing(
-    files: Files, tmp_path: Path, quorum: Quorum
-) -> None:
-    poor = files._replace(ledger=tmp_path / "poor.ledger")
-    quorum("ledger", "create", poor.ledger, "--epsilon", "2", "--delta", "1e-3")
-    said = quorum.refused_for_free(tmp_path, *poor.words())
-    assert "over the ledger's budget of 2" in said
-    assert "nothing was charged" in said
-    quorum(*files.words())
-
-
 def test_a_plan_whose_noise_was_turned_down_by_hand_costs_more(
     files: Files, tmp_path: Path, quorum: Quorum
 ) -> None:
@@ -231,83 +188,4 @@ def test_a_plan_whose_noise_was_turned_down_by_hand_costs_more(
 # Interrupted at the worst moment.
 
 
-@pytest.mark.parametrize(
-    ("moment", "charged"),
-    [("quorum_rl.experts.load_population", False), ("quorum_rl.release.run.draw_fresh", True)],
-)
-def test_an_interrupted_release_is_charged_once_and_made_by_the_same_command(
-    moment: str, charged: bool, files: Files, monkeypatch: pytest.MonkeyPatch, quorum: Quorum
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(moment, interrupt)
-        assert quorum.refused(*files.words(), status=130) == "quorum: interrupted.\n"
-    assert not files.out.exists()
-    assert files.marker.exists() is charged
-    assert len(read_ledger(files.ledger).charges) == charged
-    other = files._replace(out=files.out.with_name("other.parquet"))
-    if charged:  # a second release is none that goes on
-        assert "once per pool" in quorum.refused(*other.words())
-    quorum(*files.words())
-    assert files.out.exists()
-    assert len(read_ledger(files.ledger).charges) == 1
-    assert not files.out.with_name("released.parquet.private").exists()
-    assert "exists already" in quorum.refused(*files.words())
-
-
 # Other kinds of releases.
-
-
-def test_random_stopping_needs_no_word_about_a_floor(
-    files: Files, tmp_path: Path, quorum: Quorum
-) -> None:
-    unchanged = files._replace(log=tmp_path / "unchanged.arrow", plan=tmp_path / "stopping.json")
-    quorum("demos", "collect", files.experts, "--out", unchanged.log, "--p-min", "0",
-           "--trajectories", "5", "--param", "time_limit", "8")  # fmt: skip
-    quorum("plan", "release", *NUMBERS, "--stop-probability", "0.1", "--out", unchanged.plan)
-    quorum(*unchanged.words())
-    assumed = {
-        found["name"]
-        for found in quorum.facts("certificate", "show", unchanged.ledger)["assumptions"]
-    }
-    assert assumed == {
-        "logs-from-queried-policies",
-        "independent-trajectories",
-        "common-world",
-        "public-ends",
-        "one-expert-each",
-    }
-
-
-def test_paper_mode_never_gets_a_certificate_that_holds(
-    files: Files, tmp_path: Path, quorum: Quorum
-) -> None:
-    published = files._replace(plan=tmp_path / "paper.json")
-    quorum(
-        "plan", "release", *NUMBERS, "--p-min", "0.1", "--mode", "paper", "--out", published.plan
-    )
-    quorum(*published.words())
-    shown = quorum("certificate", "show", files.ledger)
-    assert "what came out is not certified" in shown
-    assert "as published: epsilon = 20" in shown
-    assert "mode paper" in quorum.refused("certificate", "verify", files.ledger, status=1)
-
-
-def test_a_research_ledger_refuses_nothing_and_says_so(files: Files, quorum: Quorum) -> None:
-    research = files._replace(ledger=files.ledger.with_name("research.ledger"))
-    quorum("ledger", "create", research.ledger, "--research")
-    words = [word for word in research.words() if word not in ("--accept", *OPEN)]
-    quorum(*words)
-    quorum(*words, "--overwrite")
-    fresh = files._replace(out=files.out.with_name("production.parquet"))
-    assert "has begun already" in quorum.refused(*fresh.words())  # research used the pool up
-    assert "delta" in quorum.refused("certificate", "show", research.ledger)
-    shown = quorum("certificate", "show", research.ledger, "--delta", "1e-3")
-    assert "research ledger: its budget was not enforced" in shown
-    assert "used more than once, so the claim does not hold" in shown
-    assert "one-expert-each (NOT accepted)" in shown
-    verify = ("certificate", "verify", str(research.ledger), "--delta", "1e-3")
-    said = quorum.refused(*verify, status=1)
-    assert "used more than once" in said

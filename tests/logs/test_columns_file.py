@@ -1,6 +1,5 @@
 """columns.toml: what a sketch says, what is read back, and that nothing in it breaks the reader."""
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -99,30 +98,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, fault: str) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match=r"none\.toml' cannot be read"):
         read_columns(tmp_path / "none.toml")
-
-
-LINES = st.sampled_from(WHOLE.split("\n")) | st.text(max_size=12)
-
-
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.lists(LINES, max_size=16), st.randoms(use_true_random=False))
-def test_whatever_stands_in_the_file_is_read_or_refused_in_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], random: Any
-) -> None:
-    text = "\n".join(lines)
-    for word in ("3", "[1, 2]", '"x"', "{}", "nan", "1979-05-27", "true"):
-        if random.random() < 0.3:
-            text = re.sub(r"= [^,}\n]+", f"= {word}", text, count=random.randrange(1, 4))
-    path = tmp_path_factory.mktemp("c") / "columns.toml"
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    said = ""
-    try:
-        columns, named = read_columns(path)
-    except QuorumError as error:
-        said = str(error)
-    else:
-        assert columns.observation in (named.names, "observation")
-    assert "\n" not in said
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -259,14 +259,6 @@ def test_files_that_are_not_there_or_not_what_they_say_are_refused(tmp_path: Pat
         read_table(tmp_path / "log.txt", DECLARED)
 
 
-def test_a_file_that_lost_its_end_is_refused(log: Demonstrations, tmp_path: Path) -> None:
-    path = tmp_path / "log.arrow"
-    save_demonstrations(log, path)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(QuorumError, match=r"log\.arrow' cannot be opened"):
-        open_demonstrations(path)
-
-
 def test_a_parquet_file_is_no_native_file_and_csv_does_not_say_what_is_declared(
     log: Demonstrations, tmp_path: Path
 ) -> None:

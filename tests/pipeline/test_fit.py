@@ -173,18 +173,6 @@ def test_two_runs_with_one_seed_are_both_charged_to_a_ledger_that_they_share(
     assert len({charge.run for charge in charges}) == 2
 
 
-def test_one_log_is_released_from_once_whatever_the_ledger(everyone: Crowd, tmp_path: Path) -> None:
-    one, book = named(everyone, "once"), tmp_path / "ledger"
-    Ledger.create(book, epsilon=3 * EPSILON, delta=3 * DELTA)
-    fitted(one, tmp_path / "first", budget=Budget(book))
-    with pytest.raises(QuorumError, match="stage 1 runs once"):
-        fitted(one, tmp_path / "second", budget=Budget(book))
-    with pytest.raises(QuorumError, match="belong to the ledger"):
-        fitted(one, tmp_path / "third")
-    assert len(read_ledger(book).charges) == 2
-    assert not (tmp_path / "third").exists()
-
-
 def test_a_missing_assumption_costs_nothing_and_the_same_folder_goes_on_with_it(
     everyone: Crowd, tmp_path: Path
 ) -> None:

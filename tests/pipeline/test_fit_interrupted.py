@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fits import LONG, SETTINGS, Crowd, fitted, named, same_weights, weights
+from fits import LONG, SETTINGS, Crowd, fitted, named
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import FitSettings, Fitted, training_stage
-from quorum_rl.pipeline.folder import RunFolder
+from quorum_rl.pipeline import training_stage
 from quorum_rl.policy import Policy
-from quorum_rl.tensors import map_tensors
-from quorum_rl.training import chunks
 
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
 
@@ -46,86 +43,6 @@ def interrupted(
         patched.setattr(at, cut)
         with pytest.raises(PowerCutError):
             fitted(one, folder, **choices)
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        "quorum_rl.release.counting.PrefixCounts.__init__",
-        "quorum_rl.pipeline.folder.RunFolder.save_remaining",
-        "quorum_rl.pipeline.release_stage.save_released",
-        "quorum_rl.pipeline.release_stage.read_released",
-    ],
-    ids=["just charged", "before what remains is kept", "before it is kept", "just after"],
-)
-def test_a_release_is_paid_once_and_made_again_in_the_same_bits(
-    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, folder = named(everyone, at), tmp_path / "run"
-    interrupted(one, folder, at, monkeypatch)
-    assert charges(folder) == 1
-    made = fitted(one, folder)
-    assert read_ledger(folder / "ledger.jsonl").events == done.plan.events
-    assert same_weights(made, done)
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        "quorum_rl.pipeline.run.pay_for_steps",
-        "quorum_rl.pipeline.training_stage.charge_training",
-        "quorum_rl.pipeline.training_stage.fresh",
-        "quorum_rl.budget.Budget.certificate",
-        "quorum_rl.policy.Policy.save",
-    ],
-)
-def test_wherever_a_run_is_interrupted_later_it_ends_in_the_same_bits_and_pays_once(
-    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, folder = named(everyone, at), tmp_path / "run"
-    interrupted(one, folder, at, monkeypatch)
-    made = fitted(one, folder)
-    assert charges(folder) == 2
-    assert same_weights(made, done)
-    assert _comparable(folder) == _comparable(done.folder)
-
-
-@pytest.mark.parametrize("at", ["settle", "keys", "name"])
-def test_before_anything_is_charged_a_run_simply_starts_again(
-    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, folder = named(everyone, at), tmp_path / "run"
-    interrupted(one, folder, f"quorum_rl.pipeline.folder.RunFolder.{at}", monkeypatch)
-    assert not (folder / "ledger.jsonl").exists() or charges(folder) == 0
-    assert same_weights(fitted(one, folder), done)
-    assert charges(folder) == 2
-
-
-def test_without_a_seed_too_a_run_goes_on_with_its_own_noise_and_under_its_own_name(
-    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All steps are taken a second time, with the noise of the first."""
-    dp_sgd = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
-    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
-    one, folder = named(everyone, "unseeded"), tmp_path / "run"
-    interrupted(one, folder, "quorum_rl.budget.Budget.certificate", monkeypatch, **dp_sgd)
-    stood = folder / "private" / "standing.safetensors"
-    before = [np.array(tensor).tobytes() for tensor in map_tensors(stood)[0].values()]
-    stood.unlink()
-    made = fitted(one, folder, **dp_sgd)
-    assert charges(folder) == 1
-    assert all(leaf[None].tobytes() in before for leaf in weights(made))
-
-
-def test_keys_that_are_being_written_are_not_there_until_they_are_whole(
-    everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, folder = named(everyone, "half a file"), tmp_path / "run"
-    interrupted(one, folder, "pathlib.Path.replace", monkeypatch)
-    assert not (folder / "config.json").exists()
-    RunFolder(folder).settle({})  # a run of another kind can begin here, so nothing is left
-    (folder / "config.json").unlink()
-    assert same_weights(fitted(one, folder), done)
 
 
 @pytest.mark.parametrize(
@@ -205,29 +122,6 @@ def test_a_state_that_was_damaged_is_refused(
     kept.write_bytes(kept.read_bytes()[:-4])
     with pytest.raises(QuorumError, match="not a whole safetensors file"):
         fitted(one, folder)
-
-
-def test_a_run_that_dies_in_any_of_its_rounds_ends_in_the_same_bits_and_pays_once(
-    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Local updates, a round a chunk: it dies within the first, the second, and so on."""
-    chosen = FitSettings(private_steps=4, local_steps=2, transitions_per_expert=4)
-    monkeypatch.setattr(chunks, "MOST_NUMBERS", 1)
-    monkeypatch.setattr(training_stage, "SECONDS_BETWEEN_SAVES", 0.0)
-    whole = fitted(named(everyone, "rounds"), tmp_path / "whole", settings=chosen)
-    one, folder = named(everyone, "rounds again"), tmp_path / "run"
-    at = "quorum_rl.training.loop._finite"
-    interrupted(one, folder, at, monkeypatch, settings=chosen)
-    for _ in range(3):
-        calls = iter([lambda _: True, cut])  # one more round is taken, and the next is lost
-        with monkeypatch.context() as patched:
-            patched.setattr(at, lambda tree, calls=calls: next(calls)(tree))
-            with pytest.raises(PowerCutError):
-                fitted(one, folder, settings=chosen)
-        assert charges(folder) == 1
-    made = fitted(one, folder, settings=chosen)
-    assert charges(folder) == 1
-    assert same_weights(made, whole)
 
 
 def test_a_run_killed_at_random_moments_ends_in_the_same_bits_with_the_same_certificate(

@@ -111,33 +111,6 @@ def test_the_policy_is_learned_from_the_others_alone(
     assert taught.judging.mean_return == done.judging.mean_return
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        "quorum_rl.pipeline.run.split_in_run",
-        "quorum_rl.pipeline.run.pay_for_steps",
-        "quorum_rl.pipeline.run.judged",
-        "quorum_rl.pipeline.judging_stage.charge_training",
-        "quorum_rl.pipeline.judging_stage.ask",
-        "quorum_rl.pipeline.folder.RunFolder.write_json",
-        "quorum_rl.budget.Budget.certificate",
-        "quorum_rl.policy.Policy.save",
-    ],
-)
-def test_wherever_it_dies_the_judges_say_the_same_and_are_paid_once(
-    at: str, everyone: Crowd, done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, folder = named(everyone, f"judged until {at}"), tmp_path / "run"
-    with monkeypatch.context() as patched:
-        patched.setattr(at, cut)
-        with pytest.raises(PowerCutError):
-            fitted(one, folder, **CHOICES)
-    made = fitted(one, folder, **CHOICES)
-    assert read_ledger(folder / "ledger.jsonl").events == done.plan.events
-    assert made.judging == done.judging
-    assert same_weights(made, done)
-
-
 def test_without_a_seed_too_a_run_goes_on_to_the_same_answers(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

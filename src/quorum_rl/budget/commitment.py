@@ -26,14 +26,13 @@ def check_committed(
 ) -> None:
     """Refuse a run that would make two results of one charge, or use one noise for two charges.
 
-    Charges of earlier versions hold no hashes, and their runs go on as before. `reproducible` keys
-    are those of every run with that seed.
+    `reproducible` keys are those of every run with that seed.
 
     Raises:
         QuorumError: if the run's keys or its configuration are not those that it was charged with.
     """
     for charge in record.charges:
-        held = {name: charge.facts.get(name, fact) for name, fact in committed.items()}
+        held = {name: charge.facts.get(name) for name in committed}
         if charge.run == run and held != committed:
             raise QuorumError(
                 f"run {run!r} was charged with other keys or another configuration than it has "

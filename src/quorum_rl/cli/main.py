@@ -5,7 +5,6 @@ Only light modules are imported here: a command's own module when it is named, J
 
 import importlib
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol
@@ -14,7 +13,7 @@ from quorum_rl import __version__
 from quorum_rl.cli.configuration import check_no_code, read_table, values_of, without_config
 from quorum_rl.cli.output import RefutedError, check_seed, drop_output
 from quorum_rl.cli.parser import parse
-from quorum_rl.errors import Interrupted, QuorumError, UndigestedWarning, unknown_name
+from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 
 HELP: Final = {"-h", "--help", "--help-all"}
 DESCRIPTION: Final = """Quorum learns one policy from the logged decisions of many experts, so that
@@ -57,11 +56,6 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "completion": ("A script with which a shell completes these words.", ()),
 }
 
-GONE: Final = {
-    "train": "'quorum train' is 'quorum fit' now: call it so, and a table [train] of a "
-    "configuration [fit].",
-}
-
 
 class Runnable(Protocol):
     """A command as the command line made it."""
@@ -98,14 +92,6 @@ def answering(called: str) -> Iterator[None]:
         print(f"{called}: {sentence}", file=sys.stderr)
         sys.exit(status)
 
-    def warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
-        if issubclass(category, UndigestedWarning):
-            print(f"{called}: {message}", file=sys.stderr)
-        else:
-            shown(message, category, *place)
-
-    shown = warnings.showwarning
-    warnings.showwarning = warn  # type: ignore[assignment]
     try:
         yield
         sys.stdout.flush()  # here, where a reader who left is no error
@@ -122,8 +108,6 @@ def answering(called: str) -> Iterator[None]:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         stop("there is not enough memory for that: ask for less.", 2)
-    finally:
-        warnings.showwarning = shown
 
 
 def command_of(words: Sequence[str]) -> Runnable:
@@ -141,8 +125,6 @@ def command_of(words: Sequence[str]) -> Runnable:
         called = " ".join(["quorum", *path])
         if not rest or rest[0].startswith("-"):
             raise _overview(called, path, names, rest)
-        if not path and rest[0] in GONE:
-            raise QuorumError(GONE[rest[0]])
         if rest[0] not in names:
             kind = f"command of '{called}'" if path else "command"
             raise unknown_name(kind, rest[0], names)

@@ -158,7 +158,7 @@ def _read(command: Any, words: Sequence[str]) -> tuple[dict[str, Any], str | Non
             values[flag.name] = _of_words([word], flag)
             continue
         name, equals, attached = word.partition("=")
-        flag, value = _found(command, flags, name)
+        flag, value = _found(flags, name)
         if flag.kind is bool:
             if equals:
                 raise QuorumError(f"{name} takes no value: leave out {attached!r}.")
@@ -184,7 +184,7 @@ def is_flag(word: str) -> bool:
     return False
 
 
-def _found(command: Any, flags: Mapping[str, Flag], name: str) -> tuple[Flag, bool]:
+def _found(flags: Mapping[str, Flag], name: str) -> tuple[Flag, bool]:
     """The flag of that name, and whether it is meant and not its contrary.
 
     Raises:
@@ -197,9 +197,6 @@ def _found(command: Any, flags: Mapping[str, Flag], name: str) -> tuple[Flag, bo
         return contrary, False
     if name in flags:
         raise QuorumError(f"{name} is set in a configuration file only: see --config.")
-    renamed = getattr(command, "renamed", {}).get(name.removeprefix("--"))
-    if renamed is not None:
-        raise QuorumError(f"unknown flag {name}: it is called --{renamed} now.")
     near = get_close_matches(name, [*filter(is_flag, flags), *UNIVERSAL], n=1)
     raise QuorumError(
         f"unknown flag {name}"
@@ -244,9 +241,8 @@ def as_kind(value: Any, kind: Any, *, is_word: bool = False) -> Any:
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
-        spelt = value.replace(" ", "-") if isinstance(value, str) else value  # as once in files
-        if spelt in inner:
-            return spelt
+        if value in inner:
+            return value
     elif origin in UNIONS:
         for part in inner:
             with suppress(TypeError):

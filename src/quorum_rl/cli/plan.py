@@ -135,7 +135,6 @@ class Release:
     overwrite: bool = False
     """Replace the file if it exists."""
 
-    renamed: ClassVar = {"experts": "minimum-experts"}
     common: ClassVar = ("minimum-experts", "actions", "horizon", "epsilon", "delta", "p-min",
                         "iterations", "out", "json")  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from quorum_rl.errors import QuorumError, warn_of_no_digest
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts.networks import Layer, Network
 from quorum_rl.experts.population import Population
 from quorum_rl.tensors import (
@@ -83,12 +83,13 @@ def load_population(path: str | Path) -> Population:
             raise ValueError(f"its description has {reprlib.repr(sorted(unknown)[0])} besides")
         inputs = whole_number(header, "observation_size", least=1)
         actions = whole_number(header, "action_count", least=2)
-        origin, identity = header["origin"], header.get("identity", "")
+        origin, identity = header["origin"], header["identity"]
         if not isinstance(origin, dict):
             raise ValueError("its origin is not an object of names and values")
         if not isinstance(identity, str):
             raise ValueError("its identity is not a text")
-        _check_digest(header, tensors, path)
+        if header["sha256"] != _checksum(header, tensors):
+            raise ValueError("it was changed after it was written, by the digest that it carries")
         return Population(
             observation_size=inputs,
             action_count=actions,
@@ -97,14 +98,6 @@ def load_population(path: str | Path) -> Population:
             network=_network(tensors, inputs, actions),
             origin=origin,
         )
-
-
-def _check_digest(header: dict[str, Any], tensors: Tensors, path: str | Path) -> None:
-    """Compare the file with the digest that it carries; warn if it carries none."""
-    if "sha256" not in header:
-        warn_of_no_digest(path)
-    elif header["sha256"] != _checksum(header, tensors):
-        raise ValueError("it was changed after it was written, by the digest that it carries")
 
 
 def _checksum(header: dict[str, Any], tensors: Tensors) -> str:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         write_minari as write_minari,
     )
     from quorum_rl.logs.native import (
-        carries_digest as carries_digest,
         open_demonstrations as open_demonstrations,
         save_demonstrations as save_demonstrations,
     )

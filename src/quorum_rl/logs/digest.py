@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError, warn_of_no_digest
+from quorum_rl.errors import QuorumError
 from quorum_rl.json_files import object_of
 from quorum_rl.logs.assemble import CHUNK, as_actions, check_finite, check_truncations
 from quorum_rl.logs.demonstrations import Demonstrations
@@ -30,14 +30,13 @@ def digests_of(said: Mapping[bytes, bytes], log: Demonstrations | None = None) -
 
 
 def check_said(said: Mapping[bytes, bytes], digests: bytes | None, path: Path | str) -> None:
-    """Compare what a file says with the digests that it carries; warn if it carries none.
+    """Compare what a file says with the digests that it carries.
 
     Raises:
-        QuorumError: if what it says is not what was written.
+        QuorumError: if it carries none, or what it says is not what was written.
     """
     if digests is None:
-        warn_of_no_digest(path)
-        return
+        raise QuorumError(f"{str(path)!r} carries no digest, so it {CHANGED}.")
     found = _parsed(digests)
     if found.pop(FACTS) != _facts_digest(said, found):
         raise QuorumError(f"what {str(path)!r} declares {CHANGED}.")
@@ -58,7 +57,7 @@ def _parsed(digests: bytes) -> dict[str, str]:
     return found
 
 
-def check_columns(log: Demonstrations, digests: bytes | None, *, values: bool) -> None:
+def check_columns(log: Demonstrations, digests: bytes, *, values: bool) -> None:
     """Compare a log's columns with their digests: those of its episodes and, if asked, of `values`.
 
     The latter is one pass over the file, in which what experts saw and did must be what an import
@@ -70,11 +69,11 @@ def check_columns(log: Demonstrations, digests: bytes | None, *, values: bool) -
     given = log.declared
     where, columns = log.episodes, log.columns
     check_truncations(given, where.length, where.terminated, where.truncated, "episode {}".format)
-    expected = None if digests is None else _parsed(digests)
+    expected = _parsed(digests)
     for name, array in _columns(log).items():
         if name in columns._fields and not values:
             continue
-        if expected is not None and expected.get(name) != _digest(array):
+        if expected.get(name) != _digest(array):
             raise QuorumError(f"its column {name!r} {CHANGED}.")
     if values:
         check_finite(columns.observations, "the observation", "state {}".format)

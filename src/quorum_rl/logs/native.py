@@ -74,6 +74,7 @@ def open_demonstrations(path: str | Path, *, values: bool = True) -> Demonstrati
                 raise _not_ours(path, "it has other contents")
             digests = metadata.pop(DIGEST_KEY, None)
             check_said(metadata, digests, path)
+            assert digests is not None  # check_said raised otherwise
             batch = reader.get_batch(0)
         batch.validate()
         found = _demonstrations(batch, declared_from_json(metadata[METADATA_KEY]))
@@ -85,12 +86,6 @@ def open_demonstrations(path: str | Path, *, values: bool = True) -> Demonstrati
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError,
             OverflowError, RecursionError) as error:  # fmt: skip
         raise _not_ours(path, " ".join(str(error).split())) from error
-
-
-def carries_digest(path: str | Path) -> bool:
-    """Whether a file of demonstrations, which can be opened, carries a digest."""
-    with pa.memory_map(str(path)) as source:
-        return DIGEST_KEY in (pa.ipc.open_file(source).schema.metadata or {})
 
 
 def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:

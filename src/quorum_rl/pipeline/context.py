@@ -94,13 +94,6 @@ class RunContext:
         """Whether this run has paid for this stage already."""
         return bool(self._charges(ledger, event))
 
-    def can_release(self, ledger: Ledger, event: Event) -> bool:
-        """Whether the release has not been paid for, or was with noise that can be drawn again.
-
-        That of earlier versions, whose charges hold no hash of the keys, cannot.
-        """
-        return all("keys" in charge.facts for charge in self._charges(ledger, event))
-
     def _charges(self, ledger: Ledger, event: Event) -> list[Charge]:
         own = (charge for charge in ledger.record.charges if charge.run == self.name)
         return [charge for charge in own if charge.event == event]

@@ -30,8 +30,7 @@ def released_in_run(
     if run.plan.release is None or experts is None:
         return None, demonstrations
     folder, event = run.folder, run.plan.release.event
-    kept = folder.remaining.exists() and folder.released.exists()
-    if not kept and run.can_release(ledger, event):
+    if not (folder.remaining.exists() and folder.released.exists()):
         outcome = release(
             experts,
             demonstrations,
@@ -46,15 +45,6 @@ def released_in_run(
         folder.save_remaining(outcome.remaining.episodes)
         facts = {"ledger": ledger.record.identity, **event_to_json(event)}
         save_released(outcome.released, folder.released, facts)
-        kept = True
-    if not kept:
-        run.report(
-            "the release was interrupted; it is paid for, and what it would have given is lost"
-        )
-        if event.mode == "paper":
-            return None, demonstrations
-        split = split_release_pool(demonstrations, per_expert=event.pool_size, training_minimum=1)
-        return None, split.training
     released = read_released(folder.released)
     run.report(f"released: {len(released)} prefixes, {int(released.offsets[-1])} transitions")
     return released, replace(demonstrations, episodes=folder.read_remaining())

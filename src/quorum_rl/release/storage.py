@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quorum_rl.errors import QuorumError, warn_of_no_digest
+from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
 from quorum_rl.json_files import object_of
 from quorum_rl.logs import read_parquet
@@ -19,7 +19,6 @@ from quorum_rl.types import Released, Transition
 
 METADATA_KEY: Final = b"quorum_rl.released"
 VERSION: Final = 2
-WITHOUT_DIGEST: Final = 1  # an earlier version, which is read too
 
 
 def save_released(
@@ -72,7 +71,7 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
     """Prefixes that `save_released` wrote, and the facts that were written with them.
 
     All is compared with the digest that the file carries. Who computes another digest can write
-    another file. A file of an earlier version carries none, and opens with a warning.
+    another file.
 
     Raises:
         QuorumError: as `read_released`.
@@ -81,12 +80,12 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
     try:
         table = read_parquet(Path(path), verify=True)
         about = object_of((table.schema.metadata or {})[METADATA_KEY])
-        if about["version"] not in (WITHOUT_DIGEST, VERSION):
+        if about["version"] != VERSION:
             raise ValueError(f"it has version {about['version']}, this program reads {VERSION}")
         if not table.schema.equals(_schema(about["observation_size"])):
             raise ValueError("its columns are not those of released prefixes")
         columns = _columns(table)
-        _check_digest(about, columns, path)
+        _check_digest(about, columns)
         released = Released(
             transitions=Transition(*(columns[name] for name in Transition._fields)),
             offsets=_offsets(columns["step"]),
@@ -113,10 +112,8 @@ def event_of(facts: Mapping[str, Any]) -> ReleaseEvent | None:
     return event if isinstance(event, ReleaseEvent) else None
 
 
-def _check_digest(about: dict[str, Any], columns: dict[str, Any], path: str | Path) -> None:
-    if about["version"] == WITHOUT_DIGEST:
-        warn_of_no_digest(path)
-    elif about["sha256"] != checksum(about, columns):
+def _check_digest(about: dict[str, Any], columns: dict[str, Any]) -> None:
+    if about["sha256"] != checksum(about, columns):
         raise ValueError("it was changed after it was written, by the digest that it carries")
 
 
