@@ -59,7 +59,8 @@ def test_the_stages_cost_more_added_up_than_together(whole: RunReport) -> None:
 
 def test_the_judges_say_what_they_know_and_no_more(whole: RunReport) -> None:
     assert not isinstance(whole.judged, Missing)
-    said = {answer.what: (answer.estimate, answer.interval) for answer in whole.judged.answers}
+    answers = (*whole.judged.answers, *whole.judged.by_action)
+    said = {answer.what: (answer.estimate, answer.interval) for answer in answers}
     assert said["what the experts earn"] == (151.0, (148.0, 154.0))
     assert said["the same, where they took action 1"] == (None, (0.0, 1.0))
     page = render(whole)

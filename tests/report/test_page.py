@@ -1,15 +1,18 @@
 """The page itself: it needs nothing from elsewhere, and whatever a file says stays text."""
 
+import html
 import json
+import math
 import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from reported_runs import COMPARISON, RELEASE, change_json, write_run
+from ledger_files import answered
+from reported_runs import COMPARISON, RELEASE, TRAINING, change_json, write_run
 
-from quorum_rl.budget import Ledger, certificate, read_ledger
+from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
 from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.report import write_report
@@ -166,7 +169,75 @@ def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> N
     text = " ".join(" ".join(found.shown).split())
     assert "nothing is guaranteed" in text
     assert "quorum evaluate cartpole" in text
-    assert "is bounded by ε and δ" not in text
+    assert "is right at most" not in text
+
+
+def short_of(page: str) -> dict[str, str]:
+    """The first answers of a page, by their questions."""
+    rows = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page, re.DOTALL)
+    plain = [[" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in row] for row in rows]
+    return dict(plain)
+
+
+def test_the_page_answers_first_what_people_ask(page: str, written_run: Path) -> None:
+    assert page.index("<dt>") < page.index("<section")
+    short = short_of(page)
+    assert list(short) == [
+        "What was learned",
+        "From how many",
+        "What it cost them",
+        "How good it is",
+        "Who answers for it",
+        "What is not protected",
+    ]
+    assert short["What was learned"].startswith("One policy for CartPole It sees 4 numbers")
+    assert short["From how many"].startswith("At least 2,999 experts")
+    made = read_certificate(written_run / "certificate.json")
+    guess = 1 - (1 - made.delta) / (1 + math.exp(made.epsilon))
+    assert short["What it cost them"].startswith(f"A guess is right at most {percent_text(guess)}")
+    assert f"ε&nbsp;=&nbsp;{made.epsilon:.4f}, δ" in short["What it cost them"]
+    assert short["How good it is"].startswith("Earns 834 The mean of 20 episodes of CartPole")
+    assert "what the experts earn, the judges say 151 (148 to 154)" in short["How good it is"]
+    assert short["Who answers for it"].startswith("Nobody, for 1 of 6 assumptions")
+
+
+def test_what_a_policy_earns_is_called_an_estimate_or_unknown_where_it_is(run_folder: Path) -> None:
+    estimate = json.loads((run_folder / "evaluation.json").read_text()) | {"episodes": 0}
+    (run_folder / "estimate.json").write_text(json.dumps(estimate))
+    (run_folder / "evaluation.json").unlink()
+    assert short_of(render(gather(run_folder)))["How good it is"].startswith(
+        "Earns 834, by an estimate No episode was played"
+    )
+    (run_folder / "estimate.json").unlink()
+    judged = short_of(render(gather(run_folder)))["How good it is"]
+    assert judged.startswith("Judged by a part of the experts Asked what the experts earn")
+    assert judged.endswith("No simulator has measured what it earns.")
+    (run_folder / "judging.json").unlink()
+    assert short_of(render(gather(run_folder)))["How good it is"].startswith("Nobody has measured")
+
+
+def test_the_page_names_who_answers_and_when(run_folder: Path) -> None:
+    book = run_folder / "ledger.jsonl"
+    book.unlink()
+    Ledger.create(book, epsilon=8.0, delta=3e-4, kind="research")
+    held = {"accepted": list(ASSUMPTIONS)}
+    who = {"name": ATTACK, "assumptions": ["one-expert-each"]}
+    with Ledger.open(book) as ledger:
+        ledger.charge(
+            RELEASE, run="fit-1", facts={"pool": "a log", **held, **answered(ATTACK, *ASSUMPTIONS)}
+        )
+        ledger.charge(TRAINING, run="fit-1", facts=held | {"accepted_by": who})
+    made = certificate(read_ledger(book))
+    (run_folder / "certificate.json").write_text(made.to_json())
+    day = read_ledger(book).charges[0].date
+    page = render(gather(run_folder))
+    found = Parts(page)
+    assert len(found.raw["script"]) == 2
+    assert not any(tag == "img" for tag, _ in found.tags)
+    assert f"{html.escape(ATTACK, quote=False)}".replace("'", "&#39;").replace('"', "&#34;") in page
+    text = " ".join(found.shown)
+    assert f"{ATTACK} ({day})" in text  # at the top
+    assert text.count(f"accepted by {ATTACK} on {day}") == len(ASSUMPTIONS)
 
 
 def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_folder: Path) -> None:
@@ -178,7 +249,7 @@ def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_fold
     change_json(run_folder / "config.json", events=events, declared=declared)
     found = Parts(render(gather(run_folder)))
     sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
-    assert sections == ["guarantee", "learned", "budget", "assumptions", "limits", "repeat"]
+    assert sections == ["guarantee", "assumptions", "limits", "learned", "budget", "repeat"]
     links = [attributes["href"] for tag, attributes in found.tags
              if tag == "a" and (attributes.get("href") or "").startswith("#")]  # fmt: skip
     assert set(links) == {f"#{section}" for section in sections} | {"#assumptions", "#limits"}
@@ -227,5 +298,5 @@ def test_a_run_in_mode_paper_claims_nothing(run_folder: Path) -> None:
     (run_folder / "certificate.json").write_text(made.to_json())
     text = " ".join(Parts(render(gather(run_folder))).shown)
     assert "No finite ε is claimed" in text
-    assert "is bounded by ε and δ" not in text
     assert "is right at most" not in text
+    assert short_of(render(gather(run_folder)))["What it cost them"].startswith("Nothing is")

@@ -80,6 +80,17 @@ class Guarantee:
         return math.isfinite(self.certificate.epsilon) and not self.contradicted
 
     @property
+    def answered_by(self) -> tuple[str, ...]:
+        """Everybody who answers for an assumption, and since when."""
+        everyone = (who for held in self.certificate.assumptions for who in held.accepted_by)
+        return tuple(dict.fromkeys(f"{who.name} ({who.at})" for who in everyone))
+
+    @property
+    def unanswered(self) -> int:
+        """How many assumptions were not accepted."""
+        return sum(not held.accepted for held in self.certificate.assumptions)
+
+    @property
     def best_accuracy(self) -> float:
         """How often the best guess at all is right, for an expert who takes part at even odds.
 
@@ -214,6 +225,7 @@ class Judged:
 
     share: float
     answers: tuple[JudgedAnswer, ...]
+    by_action: tuple[JudgedAnswer, ...]
 
 
 @dataclass(frozen=True)

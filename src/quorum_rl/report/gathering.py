@@ -171,12 +171,16 @@ def _judged(folder: Path) -> Maybe[Judged]:
         asked = [("how often the policy does what they did", facts["agreement"])]
         if facts["mean_return"] is not None:
             asked.insert(0, ("what the experts earn", facts["mean_return"]))
-        asked += [
+        by_action = [
             (f"the same, where they took action {action}", answer)
             for action, answer in enumerate(items(facts, "agreement_by_action"))
         ]
         share = number(as_object(facts["judges"], "judges"), "share")
-        return Judged(share, tuple(_answer(what, as_object(facts, what)) for what, facts in asked))
+        return Judged(share, *(_answers(told) for told in (asked, by_action)))
+
+
+def _answers(told: list[tuple[str, Any]]) -> tuple[JudgedAnswer, ...]:
+    return tuple(_answer(what, as_object(facts, what)) for what, facts in told)
 
 
 def _answer(what: str, facts: dict[str, Any]) -> JudgedAnswer:
