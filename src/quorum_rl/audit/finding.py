@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from quorum_rl.audit.bounds import LowerBound
+from quorum_rl.audit.bounds import LowerBound, gaussian_lower_bound, lower_bound
 
 RELEASED: Final = "released: the prefixes that come out"
 ACTIONS: Final = "black box: the final policy's actions on chosen states"
@@ -68,7 +68,11 @@ class Finding:
         """The finding with these facts, as `to_json` has them."""
         derived = ("refuted", "refutable")
         own = {name: value for name, value in facts.items() if name not in derived}
-        return cls(**own | {"bound": LowerBound(**facts["bound"])})
+        bound = LowerBound(**facts["bound"])
+        if "ceiling" not in own:  # as in files of before it was written down
+            bounding = gaussian_lower_bound if own.get("note") == GAUSSIAN else lower_bound
+            own["ceiling"] = ceiling(bounding, own["runs"], own["runs"], bound.delta)
+        return cls(**own | {"bound": bound})
 
 
 def ceiling(bounding: Bounding, present: int, absent: int, delta: float) -> float:
