@@ -103,7 +103,7 @@ def test_what_is_published_is_what_the_run_made(run: Path, out: Path) -> None:
     assert certificate_in(ledger_of(*BOTH)).statement in said
     assert "research" not in said
     for name in USUAL:
-        assert f"\n{name}: " in said
+        assert f"\n- {name}: " in said
     assert check_bundle(out).files == len(listed)
 
 

@@ -35,6 +35,10 @@ class Publish:
     """Sign the whole bundle with this key, a file of 'quorum certificate keygen'."""
     research_not_private: bool = False
     """I know that this is a research ledger: the bundle says first that it is not private."""
+    hub_card: bool = False
+    """Write README.md, a model card that hubs of models read, in place of README.txt."""
+    license: str | None = None
+    """With --hub-card: the licence as the hub names it, such as apache-2.0."""
     json: bool = False
     """Print machine-readable facts."""
 
@@ -43,7 +47,7 @@ class Publish:
             self.run_folder,
             self.out,
             research=self.research_not_private,
-            **given(self, "ledger key with_released without_ledger"),
+            **given(self, "ledger key with_released without_ledger hub_card license"),
         )
         show_facts(
             {"folder": str(made.folder), **given(made, "files stayed remarks")},

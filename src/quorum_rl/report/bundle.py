@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import secrets
 import shutil
@@ -16,7 +15,6 @@ from quorum_rl.budget import (
     LEDGER,
     SCHEMA_FILE,
     SUFFIX,
-    Certificate,
     Checked,
     certificate_of,
     check_consistent,
@@ -24,7 +22,6 @@ from quorum_rl.budget import (
     check_signed,
     signature_path,
 )
-from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, read_file
 from quorum_rl.json_files import strict_object
@@ -37,6 +34,7 @@ ONNX: Final = "policy.onnx"
 RELEASED: Final = "released.parquet"
 REPORT: Final = "report.html"
 README: Final = "README.txt"
+CARD: Final = "README.md"
 MANIFEST: Final = "MANIFEST.json"
 
 ABOUT: Final = {
@@ -53,6 +51,7 @@ ABOUT: Final = {
     "covered by the guarantee, and they contain raw states.",
     REPORT: "The run as a page to read. It needs no network.",
     README: "This file.",
+    CARD: "This file.",
 }
 """All that a bundle may hold, the manifest and its signature apart."""
 
@@ -154,52 +153,11 @@ def manifest(contents: Mapping[str, bytes]) -> bytes:
     return (json.dumps(facts, indent=2) + "\n").encode()
 
 
-def readme(
-    made: Certificate, names: Iterable[str], named: Dictionary | None, *, research: bool
-) -> str:
-    """What a bundle is, for whoever opens it."""
-    held = {*names, README}
-    lines = ["research: not private", ""] if research else []
-    lines += ["A policy that was learned from the logs of many experts, and what is guaranteed."]
-    lines += ["", "The guarantee", "", made.statement, *_meaning(made), "", "It assumes that:"]
-    for assumption in made.assumptions:
-        lines.append(f"- {assumption.text} ({assumption.answer})")
-    lines += ["", "It does not cover:"]
-    lines += [f"- {text}" for text in (*made.not_accounted, *made.limitations)]
-    if made.marks:
-        lines += ["", "And mind:", *(f"- {text}" for text in made.marks)]
-    lines += _asking(named)
-    lines += ["", "The files", ""]
-    lines += [f"{name}: {about}" for name, about in ABOUT.items() if name in held]
-    lines.append(f"{MANIFEST}: The size and the SHA-256 of every file here.")
-    lines += ["", "To check all of this: pip install quorum-rl, then"]
-    lines += ["quorum certificate verify FOLDER", "with the name of this folder.", ""]
-    return "\n".join(lines)
-
-
-def _asking(named: Dictionary | None) -> list[str]:
-    """What the policy is to be asked and what it answers, as far as anybody has named it."""
-    lines = []
-    if named is not None and named.columns:
-        lines += ["", "What the policy sees, in this order:"]
-        lines += [f"- {column.said}" for column in named.columns]
-    if named is not None and named.action_labels:
-        lines += ["", "What it answers:"]
-        lines += [f"- {number}: {label}" for number, label in enumerate(named.action_labels)]
-    return lines
-
-
-def _meaning(made: Certificate) -> list[str]:
-    """What the numbers mean for an expert."""
-    if made.epsilon == math.inf:
-        return []
-    factor = f"e^{made.epsilon:g} = {math.exp(min(made.epsilon, 700)):.3g}"
-    return [
-        "",
-        "In plain words: had any one expert not taken part, or one more, then nothing that anybody "
-        f"can conclude from these files would have been more than {factor} times as likely as it "
-        f"is, nor less than that part of it, but for a remaining probability of {made.delta:g}.",
-    ]
+def about(names: Iterable[str], own: str) -> dict[str, str]:
+    """What each file of a bundle is; `own` is the file that says it."""
+    held = {*names, own}
+    told = {name: text for name, text in ABOUT.items() if name in held}
+    return told | {MANIFEST: "The size and the SHA-256 of every file here."}
 
 
 def write_bundle(out: Path, contents: Mapping[str, bytes]) -> None:

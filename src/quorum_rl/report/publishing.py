@@ -28,11 +28,12 @@ from quorum_rl.budget import (
     sign,
     signature_path,
 )
-from quorum_rl.errors import PERSON, QuorumError
+from quorum_rl.errors import PERSON, QuorumError, require
 from quorum_rl.files import read_file
 from quorum_rl.json_files import CONFIG, strict_object
 from quorum_rl.policy import Policy
 from quorum_rl.report.bundle import (
+    CARD,
     CERTIFICATE,
     MANIFEST,
     ONNX,
@@ -40,14 +41,15 @@ from quorum_rl.report.bundle import (
     README,
     RELEASED,
     REPORT,
+    about,
     check_bound,
     manifest,
     plain_file,
-    readme,
     write_bundle,
 )
 from quorum_rl.report.facts import Missing
 from quorum_rl.report.page import check_packages, render
+from quorum_rl.report.readme import LICENSE, model_card, parts_of, plain_readme
 
 GONE_ON: Final = (
     "the ledger has gone on since this certificate, which does not cover what came later; the "
@@ -56,6 +58,10 @@ GONE_ON: Final = (
 WITH_TIMES: Final = (
     "this ledger was begun by an earlier version, and the bundle shows at which time of day it was "
     "charged: who knows when two stages of one run began knows how long the first took."
+)
+NO_LICENSE: Final = (
+    "README.md names no licence, and to write one in later breaks the bundle's manifest: publish "
+    "with --license if the hub wants one."
 )
 REPORTED: Final = (
     "evaluation.json",
@@ -91,12 +97,15 @@ def publish(
     with_released: bool = False,
     without_ledger: bool = False,
     research: bool = False,
+    hub_card: bool = False,
+    license: str | None = None,
 ) -> Bundle:
     """Write what may be published of a finished run into the new folder `out`.
 
     `ledger` is where the run's ledger is, if not in its folder; `key` signs the whole bundle.
     `with_released` adds the released prefixes: the guarantee covers them, and they show raw
-    states. `research` is needed for a research ledger and allowed for no other.
+    states. `research` is needed for a research ledger and allowed for no other. `hub_card` writes
+    README.md, a model card as hubs of models read it, in place of README.txt; it names `license`.
 
     Guarantee: the bundle holds the policy, the certificate and what follows from them and from the
     ledger's charges; released prefixes and a report only if the certificate covers them. It appears
@@ -106,6 +115,7 @@ def publish(
         QuorumError: if the run is unfinished, has no certificate that its ledger bears out, or is
             not private.
     """
+    _check_license(license, hub_card=hub_card)
     _check_folders(run, out)
     lacking = "nothing that is guaranteed, so nothing of it can be published"
     certificate = plain_file(run, CERTIFICATE, lacking)
@@ -126,7 +136,14 @@ def publish(
     if with_released:
         contents[RELEASED] = _released(run, claim)
     named = Policy.load(run / POLICY).dictionary
-    contents[README] = readme(claim, contents, named, research=research).encode()
+    if hub_card:
+        said = parts_of(claim, about(contents, CARD), named)
+        contents[CARD] = model_card(claim, certificate, said, license).encode()
+        if license is None:
+            remarks.append(NO_LICENSE)
+    else:
+        said = parts_of(claim, about(contents, README), named)
+        contents[README] = plain_readme(said, research=research).encode()
     _check_no_paths(contents, run, ledger)
     contents[MANIFEST] = manifest(contents)
     if key is not None:
@@ -135,6 +152,14 @@ def publish(
     write_bundle(out, contents)
     stayed = sorted({path.name for path in run.iterdir()} - contents.keys())
     return Bundle(out, claim, tuple(contents), tuple(stayed), tuple(remarks))
+
+
+def _check_license(license: str | None, *, hub_card: bool) -> None:
+    if license is None:
+        return
+    if not hub_card:
+        raise QuorumError("a license stands in a model card alone: add --hub-card.")
+    require("license", license, LICENSE)
 
 
 def _check_folders(run: Path, out: Path) -> None:
