@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parent.parent
 NAMES: Final = {
     "benchmarks/README.md": "benchmarks",
     "CHANGELOG.md": "changelog",
+    "CODE_OF_CONDUCT.md": "conduct",
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",
 }
