@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check docs format lock clean reproduce needs-world
+.PHONY: help demo test test-fast check docs dist format lock clean reproduce needs-world
 
 # An environment of the time before the marker has only its last file, .installed.
 REMOVE_ENVIRONMENT = if [ -n "$$(ls -A "$(VENV)" 2>/dev/null)" ] && \
@@ -52,6 +52,10 @@ check: $(VENV)/.installed ## lint, format, types, who may import whom, and the d
 docs: $(VENV)/.installed ## build the documentation site into site/, without a single warning
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 
+dist: $(VENV)/.installed ## build the wheel and the source distribution into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+
 reproduce: needs-world $(VENV)/.installed ## run the paper's evaluation in one world: make reproduce WORLD=CartPole
 	@$(BIN)/python -m reproduction $(WORLD) $(ARGS)
 
@@ -69,4 +73,4 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 
 clean: ## remove the environment and what the tools cached
 	@$(REMOVE_ENVIRONMENT)
-	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo site
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo dist site
