@@ -124,6 +124,7 @@ training/test_loop.py
 training/test_loop_data.py
 training/test_mechanism.py
 training/test_noise.py
+training/test_units.py
 """
 
 

@@ -58,5 +58,14 @@ if TYPE_CHECKING:
         private_source as private_source,
         spread_data as spread_data,
     )
+    from quorum_rl.training.units import (
+        Asked as Asked,
+        Unit as Unit,
+        UnitsPlan as UnitsPlan,
+        ask_units as ask_units,
+        experts_needed as experts_needed,
+        plan_units as plan_units,
+        told_units as told_units,
+    )
 else:
     __all__, __getattr__ = load_when_used(__name__)
