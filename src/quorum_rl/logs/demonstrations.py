@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.logs.declared import Declared
+from quorum_rl.logs.names import check_names
 from quorum_rl.types import Episode, Transition
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -64,7 +65,7 @@ class Demonstrations:
     names in the order of their identities 0, 1, 2, …
 
     Raises:
-        QuorumError: if the episodes do not fit the columns or what was declared.
+        QuorumError: if the episodes do not fit the columns, the names or what was declared.
     """
 
     declared: Declared
@@ -107,6 +108,8 @@ class Demonstrations:
     def __post_init__(self) -> None:
         _check_shape(self.declared, self.columns)
         _check_episodes(self.declared, self.columns, self.episodes)
+        if self.expert_names:
+            check_names(self.expert_names, self.experts)
         object.__setattr__(self, "columns", Columns(*map(_read_only, self.columns)))
         object.__setattr__(self, "episodes", Episodes(*map(_read_only, self.episodes)))
 
@@ -144,6 +147,12 @@ class Demonstrations:
         if self.expert_names:
             return tuple(self.expert_names[identity] for identity in self.experts)
         return tuple(map(str, self.experts.tolist()))
+
+    @property
+    def named_experts(self) -> npt.NDArray[Any]:
+        """Whose each episode is: the expert's name where it has one, else its number."""
+        expert = self.episodes.expert
+        return np.array(self.expert_names, object)[expert] if self.expert_names else expert
 
     @cached_property
     def expert_episode_offsets(self) -> Integers:

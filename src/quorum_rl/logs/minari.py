@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
@@ -26,8 +27,16 @@ from quorum_rl.logs.assemble import (
     from_episodes,
 )
 from quorum_rl.logs.columns import worth_keeping
-from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_to_json, settled
-from quorum_rl.logs.demonstrations import Demonstrations
+from quorum_rl.logs.declared import (
+    METADATA_KEY,
+    Declared,
+    declared_from_json,
+    declared_to_json,
+    settled,
+)
+from quorum_rl.logs.demonstrations import Columns, Demonstrations
+from quorum_rl.logs.digest import DIGEST_KEY, check_columns, check_said, digests_of
+from quorum_rl.logs.names import NAMES_KEY, names_from_json, names_to_json, numbered
 
 
 def read_minari(
@@ -36,37 +45,62 @@ def read_minari(
     """Import a Minari dataset that is on this machine.
 
     The expert of an episode is the entry `expert_key` of its metadata, an integer or a string
-    (strings are numbered in their sorted order). `declared` may be left out for a dataset that
-    `write_minari` made; if it is given, it must not contradict what the dataset says. Arrays and
-    dictionaries of them are flattened; their shapes are in the `dictionary` of what is declared.
+    (strings are names, numbered in their sorted order). A dataset that `write_minari` made is
+    compared with the digest that it carries, and `declared` may be left out for it; if it is given,
+    it must not contradict what the dataset says. Arrays and dictionaries of them are flattened;
+    their shapes are in the `dictionary` of what is declared.
 
     Raises:
         QuorumError: naming the dataset, the episode and the fix.
     """
     dataset = _opened(dataset_id)
-    embedded = dataset.storage.metadata.get(METADATA_KEY.decode())
-    known = settled(
-        declared, None if embedded is None else embedded.encode(), f"Minari dataset {dataset.id!r}"
-    )
+    said, where = _said(dataset), f"Minari dataset {dataset.id!r}"
+    known = settled(declared, said.get(METADATA_KEY), where)
     seen = _columns(dataset, known.dictionary)
     _check_spaces(dataset, seen, known)
     if worth_keeping(seen) or known.dictionary is not None:
         labels = () if known.dictionary is None else known.dictionary.action_labels
         known = replace(known, dictionary=Dictionary(seen, labels))
     about = list(dataset.storage.get_episode_metadata(dataset.episode_indices))
-    experts = _experts(dataset, about, expert_key)
+    experts, names = _experts(dataset, about, expert_key)
     pairs = zip(about, dataset.iterate_episodes(), strict=True)
     episodes = [_checked(dataset, episode, metadata, known) for metadata, episode in pairs]
-    return from_episodes(
-        known,
-        expert=experts,
-        length=[len(episode.rewards) for episode in episodes],
-        observations=np.concatenate([_flat(episode.observations) for episode in episodes]),
-        actions=np.concatenate([episode.actions for episode in episodes]),
-        rewards=np.concatenate([episode.rewards for episode in episodes]),
-        terminated=[bool(episode.terminations[-1]) for episode in episodes],
-        truncated=[bool(episode.truncations[-1]) for episode in episodes],
-    )
+
+    def made(declared: Declared) -> Demonstrations:
+        return from_episodes(
+            declared,
+            expert=experts,
+            length=[len(episode.rewards) for episode in episodes],
+            observations=np.concatenate([_flat(episode.observations) for episode in episodes]),
+            actions=np.concatenate([episode.actions for episode in episodes]),
+            rewards=np.concatenate([episode.rewards for episode in episodes]),
+            terminated=[bool(episode.terminations[-1]) for episode in episodes],
+            truncated=[bool(episode.truncations[-1]) for episode in episodes],
+        )
+
+    if METADATA_KEY in said:
+        # Without what its reader adds, such as ranges that values are cut to.
+        written = made(declared_from_json(said[METADATA_KEY])).compacted()
+        try:
+            check_columns(written, said[DIGEST_KEY], values=True)
+        except QuorumError as error:
+            raise QuorumError(f"{where}: {error}") from error
+        names = names_from_json(said.get(NAMES_KEY, b"[]"))
+    return replace(made(known), expert_names=names)
+
+
+def _said(dataset: Any) -> dict[bytes, bytes]:
+    """What a dataset that Quorum wrote says of itself, with its digest, by which it is checked."""
+    metadata = dataset.storage.metadata
+    said = {
+        key: str(metadata[key.decode()]).encode("utf-8", "surrogatepass")
+        for key in (METADATA_KEY, NAMES_KEY, DIGEST_KEY)
+        if key.decode() in metadata
+    }
+    if METADATA_KEY in said:
+        facts = {key: text for key, text in said.items() if key != DIGEST_KEY}
+        check_said(facts, said.get(DIGEST_KEY), f"Minari dataset {dataset.id}")
+    return said
 
 
 def minari_columns(dataset_id: str) -> tuple[Column, ...]:
@@ -119,6 +153,11 @@ def _write_storage(
     from minari.dataset.minari_storage import MinariStorage
 
     declared = demonstrations.declared
+    said = {
+        METADATA_KEY: declared_to_json(declared),
+        NAMES_KEY: names_to_json(demonstrations.expert_names),
+    }
+    digests = digests_of(said, _as_read(demonstrations))
     storage = MinariStorage.new(
         path,
         observation_space=Box(-np.inf, np.inf, (declared.observation_size,), np.float32),
@@ -128,7 +167,7 @@ def _write_storage(
         {
             "dataset_id": dataset_id,
             "minari_version": minari.__version__,
-            METADATA_KEY.decode(): declared_to_json(declared).decode(),
+            **{key.decode(): text.decode() for key, text in (said | {DIGEST_KEY: digests}).items()},
         }
     )
     storage.update_episodes(
@@ -144,6 +183,17 @@ def _write_storage(
     storage.update_episode_metadata(
         {"expert": int(expert)} for expert in demonstrations.episodes.expert
     )
+
+
+def _as_read(demonstrations: Demonstrations) -> Demonstrations:
+    """The demonstrations with the types and ranges with which a reader finds them."""
+    whole, declared = demonstrations.compacted(), demonstrations.declared
+    columns = Columns(
+        declared.prepared(whole.columns.observations),
+        as_actions(whole.columns.actions, declared, "step {}".format),
+        as_floats(whole.columns.rewards),
+    )
+    return replace(whole, columns=columns)
 
 
 def _at_end(length: int, flag: bool) -> Any:
@@ -229,7 +279,10 @@ def _check_spaces(dataset: Any, seen: Sequence[Column], declared: Declared) -> N
         )
 
 
-def _experts(dataset: Any, about: Sequence[Mapping[str, Any]], key: str) -> Any:
+def _experts(
+    dataset: Any, about: Sequence[Mapping[str, Any]], key: str
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Whose each episode is, as numbers, and the names of these where they are no numbers."""
     for number, metadata in enumerate(about):
         if key not in metadata:
             raise QuorumError(
@@ -240,8 +293,8 @@ def _experts(dataset: Any, about: Sequence[Mapping[str, Any]], key: str) -> Any:
     if not names:
         raise QuorumError(f"Minari dataset {dataset.id!r} has no episode: give at least one.")
     if all(isinstance(name, int | np.integer) for name in names):
-        return np.array(names, dtype=np.int64)
-    return np.unique([str(name) for name in names], return_inverse=True)[1]
+        return np.array(names, dtype=np.int64), ()
+    return numbered([str(name) for name in names])
 
 
 def _checked(dataset: Any, episode: Any, metadata: Mapping[str, Any], declared: Declared) -> Any:

@@ -5,7 +5,6 @@ offsets: just what `Demonstrations` is made of. Opening a file therefore maps it
 Arrow reader opens it as a table of episodes. Its metadata carries a digest of all that is in it.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.declared import METADATA_KEY, Declared, declared_from_json, declared_to_json
 from quorum_rl.logs.demonstrations import Columns, Demonstrations, Episodes
 from quorum_rl.logs.digest import DIGEST_KEY, check_columns, check_said, digests_of
+from quorum_rl.logs.names import NAMES_KEY, names_from_json, names_to_json
 
-NAMES_KEY = b"quorum_rl.expert_names"
 COLUMNS = ("expert", "terminated", "truncated", "observations", "actions", "rewards")
 
 
@@ -46,7 +45,7 @@ def save_demonstrations(demonstrations: Demonstrations, path: str | Path) -> Non
     }
     said = {
         METADATA_KEY: declared_to_json(whole.declared),
-        NAMES_KEY: json.dumps(whole.expert_names).encode(),
+        NAMES_KEY: names_to_json(whole.expert_names),
     }
     batch = pa.record_batch(columns)
     batch = batch.replace_schema_metadata(said | {DIGEST_KEY: digests_of(said, whole)})
@@ -79,7 +78,7 @@ def open_demonstrations(path: str | Path, *, values: bool = True) -> Demonstrati
         batch.validate()
         found = _demonstrations(batch, declared_from_json(metadata[METADATA_KEY]))
         check_columns(found, digests, values=values)
-        named = tuple(map(str, json.loads(metadata.get(NAMES_KEY, b"[]"))))
+        named = names_from_json(metadata.get(NAMES_KEY, b"[]"))
         return replace(found, source=Path(path).resolve(), expert_names=named)
     except QuorumError as error:
         raise QuorumError(f"demonstrations {str(path)!r}: {error}") from error

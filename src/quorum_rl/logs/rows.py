@@ -26,6 +26,7 @@ from quorum_rl.logs.demonstrations import (
     Integers,
     first_true,
 )
+from quorum_rl.logs.names import numbered
 
 SUCCESSOR_TOLERANCE = 1e-4  # a text file may have rounded one of the two
 
@@ -307,15 +308,17 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
 
 
 def to_step_arrays(demonstrations: Demonstrations) -> StepArrays:
-    """All transitions as step arrays, with their successors."""
+    """All transitions as step arrays, with their successors; experts by name if they have one."""
     steps = demonstrations.transitions(np.arange(demonstrations.transition_count))
+    whose = demonstrations.named_experts
+    whose = whose if whose.dtype.kind == "i" else whose.astype(str)
     return StepArrays(
         observations=np.asarray(steps.observation),
         actions=np.asarray(steps.action),
         rewards=np.asarray(steps.reward),
         terminals=np.asarray(steps.terminated),
         timeouts=np.asarray(steps.truncated),
-        experts=np.repeat(demonstrations.episodes.expert, demonstrations.episodes.length),
+        experts=np.repeat(whose, demonstrations.episodes.length),
         next_observations=np.asarray(steps.next_observation),
     )
 
@@ -325,8 +328,7 @@ def _identities(experts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], tuple
     if experts.dtype.kind in "iu":
         return experts.astype(np.int64), ()
     if experts.dtype.kind in "US":
-        names, numbers = np.unique(experts.astype(str), return_inverse=True)
-        return numbers.astype(np.int64), tuple(names.tolist())
+        return numbered(experts.astype(str).tolist())
     raise QuorumError(f"step arrays: experts have type {experts.dtype}: give integers or strings.")
 
 

@@ -18,6 +18,7 @@ from quorum_rl.dictionary import Column
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs.assemble import continuous_actions
 from quorum_rl.logs.demonstrations import first_true
+from quorum_rl.logs.names import numbered
 from quorum_rl.logs.schema import (
     Schema,
     depth_of,
@@ -78,13 +79,12 @@ class Reader:
         if whole is not None:
             return whole.to_numpy()
         names = text.dictionary_encode()
-        rank = np.argsort(np.argsort(np.array(names.dictionary.to_pylist())))
-        return rank[names.indices.to_numpy()]
+        return numbered(names.dictionary.to_pylist())[0][names.indices.to_numpy()]
 
     def names(self, name: str) -> tuple[str, ...]:
         """The names of those who have one, in the order of their identities."""
         whole, text = self._whole_or_text(name)
-        return () if whole is not None else tuple(np.unique(text.to_pylist()).tolist())
+        return () if whole is not None else numbered(text.unique().to_pylist())[1]
 
     def _whole_or_text(self, name: str) -> tuple[Any, Any]:
         """The column as integers, if that is what it holds, and as text."""

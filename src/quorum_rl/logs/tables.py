@@ -135,6 +135,8 @@ def _following(
 def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
     """Export to Parquet or CSV, by the ending of the name, with successors in next_observation_*.
 
+    Experts who have a name are called by it.
+
     Raises:
         QuorumError: if the ending is another or the file cannot be written.
     """
@@ -146,7 +148,8 @@ def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
     named = demonstrations.declared.dictionary
     labels = pa.array([] if named is None else named.action_labels, pa.string())
     schema = pa.schema(
-        [("expert", pa.int64()), ("episode", pa.int64()), ("step", pa.int64())]
+        [("expert", pa.string() if demonstrations.expert_names else pa.int64())]
+        + [("episode", pa.int64()), ("step", pa.int64())]
         + [(f"observation_{i}", pa.float32()) for i in range(size)]
         + [("action", pa.string() if len(labels) else pa.int32()), ("reward", pa.float32())]
         + [("terminated", pa.bool_()), ("truncated", pa.bool_())]
@@ -160,13 +163,13 @@ def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
 
 
 def _batches(demonstrations: Demonstrations, schema: Any, labels: Any) -> Iterator[Any]:
-    offsets = demonstrations.expert_episode_offsets
+    offsets, whose = demonstrations.expert_episode_offsets, demonstrations.named_experts
     position = np.arange(len(demonstrations)) - np.repeat(offsets[:-1], np.diff(offsets))
     for start in range(0, demonstrations.transition_count, BATCH):
         index = np.arange(start, min(start + BATCH, demonstrations.transition_count))
         episode = np.searchsorted(demonstrations.transition_offsets, index, side="right") - 1
         steps = demonstrations.transitions(index)
-        values: list[Any] = [demonstrations.episodes.expert[episode], position[episode]]
+        values: list[Any] = [whose[episode], position[episode]]
         values.append(index - demonstrations.transition_offsets[episode])
         values.extend(np.asarray(steps.observation).T)
         taken = labels.take(pa.array(steps.action)) if len(labels) else steps.action
@@ -203,6 +206,7 @@ def _read_csv(file: Path, declared: Declared | None, columns: TableColumns) -> A
         return pa.csv.read_csv(
             str(file),
             read_options=pa.csv.ReadOptions(use_threads=False),  # threads lose the row number
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
                 column_types=types, include_columns=used, strings_can_be_null=True
             ),
