@@ -1,12 +1,15 @@
 """`quorum ledger` and `quorum certificate` by themselves: new ledgers, damaged ledgers."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 from commands import Quorum
+from ledger_files import TRAINING
 
+from quorum_rl.budget import Ledger
 from quorum_rl.cli.ledger import Show
 from quorum_rl.cli.output import RefutedError
 from quorum_rl.errors import QuorumError
@@ -61,6 +64,19 @@ def test_a_ledger_that_was_changed_or_is_not_there_is_refused(ledger: Path, quor
     for words in (("ledger", "show"), ("certificate", "show"), ("certificate", "verify")):
         assert "line 1 of the ledger" in quorum.refused(*words, ledger, status=1)
         assert "none.ledger" in quorum.refused(*words, ledger.with_name("none.ledger"))
+
+
+def test_an_older_copy_of_a_ledger_is_refuted(
+    ledger: Path, quorum: Quorum, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would show less than was spent."""
+    older = Path(shutil.copy(ledger, ledger.with_name("older.ledger")))
+    with Ledger.open(ledger) as opened:
+        opened.charge(TRAINING, run="a run")
+    assert "older copy or a fork" in quorum.refused("ledger", "show", older, status=1)
+    assert quorum.facts("ledger", "show", ledger)["charges"]
+    monkeypatch.setenv("QUORUM_STATE", str(tmp_path / "another user's"))
+    assert quorum.facts("ledger", "show", older)["charges"] == []  # as docs/limits.md says
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ class Create:
 class Show:
     """Say what a ledger was charged, and out of which budget.
 
-    Exit status 1, and what was done to it, if the ledger is damaged.
+    Exit status 1, and what was done to it, if the ledger is damaged, or if it is an older copy or a
+    fork of one that was charged here.
 
     Example: quorum ledger show desks.ledger
     """
@@ -53,7 +54,7 @@ class Show:
         if not self.file.is_file():
             raise QuorumError(f"there is no ledger at {str(self.file)!r}: name one.")
         with refuting():
-            record = budget.read_ledger(self.file)
+            record = budget.Budget(self.file).record
         spent = None
         if record.delta is not None:
             spent = float(budget.rounded_up(budget.spent_epsilon(record)))
