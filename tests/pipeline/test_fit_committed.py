@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import networks
 from fits import SETTINGS, Crowd, fitted, named
@@ -14,8 +15,12 @@ from fits import SETTINGS, Crowd, fitted, named
 from quorum_rl.budget import commitment, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import context
+from quorum_rl.release import read_released_with_facts, save_released
 
 PRIVATE: dict[str, Any] = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
+OTHER_DATA = (
+    r"charged for data with other contents than it is given now, .*; nothing was charged\.$"
+)
 OTHER_KEYS = r"other keys or another configuration .*; nothing was charged\.$"
 
 
@@ -106,7 +111,8 @@ def test_without_the_commitment_a_copy_makes_a_second_policy_of_one_charge(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug, with which the test above fails."""
-    monkeypatch.setattr(context, "check_committed", lambda *_, **__: None)
+    for binding in ("check_committed", "check_contents"):  # without keys there is no salt either
+        monkeypatch.setattr(context, binding, lambda *_, **__: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_copy_of_a_stopped_run_makes_no_second_policy_of_one_charge(
             without_keys, everyone, tmp_path, monkeypatch
@@ -117,6 +123,97 @@ def test_without_the_commitment_a_copy_makes_a_second_policy_of_one_charge(
     assert ledgers[0] == ledgers[1]
     assert len(ledgers[0].charges) == 1
     assert networks(tmp_path / "run") != networks(tmp_path / "copy")
+
+
+def with_one_other_action(one: Crowd) -> Crowd:
+    """Another log of the same shape, declared facts and identity."""
+    actions = one.log.columns.actions.copy()
+    actions[7] = 1 - actions[7]
+    return one._replace(log=replace(one.log, columns=one.log.columns._replace(actions=actions)))
+
+
+def with_another_name(one: Crowd) -> Crowd:
+    """The same, but for what one expert is called, who may judge under that name."""
+    names = (*map(str, range(one.log.expert_count - 1)), "x")
+    return one._replace(log=replace(one.log, expert_names=names))
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("other", [with_one_other_action, with_another_name])
+def test_one_noise_is_not_added_to_two_logs(
+    other: Callable[[Crowd], Crowd],
+    seed: int | None,
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two policies of one charge, whose difference has no noise: the log is swapped in between."""
+    one, folder = named(everyone, f"{other.__name__} {seed}"), tmp_path / "run"
+    choices = PRIVATE | {"seed": seed}
+    stopped(one, folder, monkeypatch, **choices)
+    before = contents(folder)
+    with pytest.raises(QuorumError, match=OTHER_DATA) as refused:
+        fitted(other(one), folder, **choices)
+    assert "\n" not in str(refused.value)
+    assert contents(folder) == before
+    fitted(one, folder, **choices)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+
+
+def test_a_run_that_lost_what_its_log_held_does_not_go_on(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, path = named(everyone, "no contents"), tmp_path / "run" / "private" / "keys.json"
+    stopped(one, tmp_path / "run", monkeypatch)
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"contents": {}}))
+    with pytest.raises(QuorumError, match=OTHER_DATA):
+        fitted(one, tmp_path / "run", **PRIVATE)
+    path.write_text(json.dumps(kept | {"contents": 3}))
+    with pytest.raises(QuorumError, match="is damaged"):
+        fitted(one, tmp_path / "run", **PRIVATE)
+
+
+def test_a_log_may_be_corrected_before_anything_is_charged(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = named(everyone, "corrected")
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("quorum_rl.pipeline.run.recall", stop)
+        with pytest.raises(StoppedError):
+            fitted(one, tmp_path / "run", **PRIVATE)
+    fitted(with_one_other_action(one), tmp_path / "run", **PRIVATE)
+
+
+def test_one_noise_is_not_taken_beside_two_releases(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The private steps start from what the public ones learned, so other prefixes move them."""
+    one, folder = named(everyone, "other prefixes"), tmp_path / "run"
+    stopped(one, folder, monkeypatch, settings=SETTINGS)
+    released, facts = read_released_with_facts(folder / "released.parquet")
+    steps: Any = released.transitions
+    other = replace(released, transitions=steps._replace(reward=np.asarray(steps.reward) + 1))
+    save_released(other, folder / "released.parquet", facts)
+    with pytest.raises(QuorumError, match=OTHER_DATA):
+        fitted(one, folder, **PRIVATE | {"settings": SETTINGS})
+    save_released(released, folder / "released.parquet", facts)
+    fitted(one, folder, **PRIVATE | {"settings": SETTINGS})
+
+
+def test_without_the_digest_one_noise_is_added_to_two_logs(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the tests above fail."""
+    monkeypatch.setattr(context, "check_contents", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_one_noise_is_not_added_to_two_logs(
+            with_one_other_action, None, everyone, tmp_path, monkeypatch
+        )
 
 
 def test_a_seeded_run_draws_its_keys_again_and_goes_on(

@@ -108,6 +108,26 @@ def test_another_release_cannot_go_on_with_the_secret_of_one_that_died(
     one.start(place)
 
 
+def test_the_noise_of_a_release_that_died_is_not_added_to_another_log(
+    died: tuple[Released, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same shape and identity: the log is swapped under a release that is paid for."""
+    one, place = died
+    log = open_demonstrations(place / "log.arrow")
+    rewards = log.columns.rewards.copy()
+    rewards[0] += 1
+    other = replace(log, columns=log.columns._replace(rewards=rewards))
+    save_demonstrations(other, tmp_path / "other.arrow")
+    (place / "log.arrow").write_bytes((tmp_path / "other.arrow").read_bytes())
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    with pytest.raises(QuorumError, match="data with other contents than it is given now"):
+        one.start(place)
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+    monkeypatch.setattr(to_file, "check_contents", lambda *_: None)  # the planted bug
+    one.start(place)
+    assert (place / "out.parquet").exists()
+
+
 def test_without_its_secret_a_release_that_died_is_not_made_again(
     died: tuple[Released, Path],
 ) -> None:

@@ -84,6 +84,24 @@ def test_an_interrupted_sweep_goes_on_without_repeating_or_paying_again(
     assert not (tmp_path / "sweep" / "private").exists()
 
 
+def test_the_noise_of_an_interrupted_sweep_is_not_added_to_another_log(tmp_path: Path) -> None:
+    one = asked("swapped", select="public", together=1)
+    place = tmp_path / "sweep"
+    with pytest.raises(Interrupted):
+        swept(one, place, spread=interrupted_after(0, []))
+    rewards = one.log.columns.rewards.copy()
+    rewards[0] += 1
+    other = replace(one.log, columns=one.log.columns._replace(rewards=rewards))
+    ledger = (place / "winner" / "ledger.jsonl").read_bytes()
+    with pytest.raises(QuorumError, match="data with other contents than it is given now"):
+        swept(replace(one, log=other), place)
+    with pytest.MonkeyPatch.context() as planted:  # the planted bug
+        planted.setattr("quorum_rl.sweep.run.check_contents", lambda *_: None)
+        with pytest.raises(Interrupted):
+            swept(replace(one, log=other), place, spread=interrupted_after(-1, []))
+    assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
+
+
 @pytest.mark.parametrize("select", ["public", "private"])
 def test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges(
     select: Any, tmp_path: Path
@@ -114,7 +132,8 @@ def test_without_the_check_a_sweep_whose_keys_are_gone_makes_another_winner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug, with which the test above fails."""
-    monkeypatch.setattr("quorum_rl.sweep.run.check_committed", lambda *_, **__: None)
+    for binding in ("check_committed", "check_contents"):  # without keys there is no salt either
+        monkeypatch.setattr(f"quorum_rl.sweep.run.{binding}", lambda *_, **__: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_sweep_whose_keys_are_gone_makes_no_second_winner_of_its_charges("public", tmp_path)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from quorum_rl.budget.commitment import (
         check_committed as check_committed,
+        check_contents as check_contents,
         commitments as commitments,
     )
     from quorum_rl.budget.entropy import (

@@ -1,4 +1,4 @@
-"""What a charge holds of a run's secrets: hashes that fix its noise and tell nothing of it."""
+"""What fixes a run: hashes of its secrets in each charge, and of its data in its private state."""
 
 import hashlib
 from collections.abc import Mapping
@@ -46,6 +46,23 @@ def check_committed(
                 "result: bring its private/name back, or start anew in another folder; nothing was "
                 "charged."
             )
+
+
+def check_contents(record: LedgerRecord, run: str, before: str | None, now: str) -> None:
+    """Refuse a run that has paid and would read other data than before, under the same noise.
+
+    `before` and `now` are salted digests of the data, which the run keeps to itself: no ledger
+    holds one, so nothing that is published depends on the data by it.
+
+    Raises:
+        QuorumError: if they differ.
+    """
+    if before != now and any(charge.run == run for charge in record.charges):
+        raise QuorumError(
+            f"run {run!r} was charged for data with other contents than it is given now, and the "
+            "difference of two results with one noise tells what that hides: bring those files "
+            "back, or start anew in another folder; nothing was charged."
+        )
 
 
 def _hash(facts: Mapping[str, Json]) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ReleaseSplit as ReleaseSplit,
         split_release_pool as split_release_pool,
     )
+    from quorum_rl.logs.digest import salted_digest as salted_digest
     from quorum_rl.logs.minari import (
         minari_columns as minari_columns,
         read_minari as read_minari,

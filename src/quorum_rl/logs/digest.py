@@ -6,7 +6,7 @@ shown to nobody, being a function of private data.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,13 @@ def check_said(said: Mapping[bytes, bytes], digests: bytes | None, path: Path | 
     found = _parsed(digests)
     if found.pop(FACTS) != _facts_digest(said, found):
         raise QuorumError(f"what {str(path)!r} declares {CHANGED}.")
+
+
+def salted_digest(log: Demonstrations, salt: Sequence[int]) -> str:
+    """A hash of all that a log holds, under a secret salt: for the private state of a run alone."""
+    columns = {name: _digest(array) for name, array in _columns(log.compacted()).items()}
+    facts = [list(salt), list(log.expert_names), columns]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _parsed(digests: bytes) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What the stages of a run share, and what all processes of a run must agree on."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from quorum_rl.budget import (
     KeyedEntropy,
     Ledger,
     check_committed,
+    check_contents,
     commitments,
 )
 from quorum_rl.distributed import this_machine
@@ -22,7 +24,7 @@ from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.json_files import read_config
 from quorum_rl.judging import Judges
 from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
-from quorum_rl.logs import Demonstrations
+from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
@@ -31,6 +33,7 @@ from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.release import experts_who_acted
+from quorum_rl.types import Released
 
 ASKED: Final = 8  # experts whose answers processes compare
 
@@ -75,15 +78,32 @@ class RunContext:
         """What every charge of this run holds of its keys and of what it does with them."""
         return commitments(self.keys, read_config(self.folder.path))
 
-    def check_and_keep_keys(self, ledger: Ledger) -> None:
-        """Keep the keys, unless the ledger was charged for other ones.
+    def check_and_keep_keys(self, ledger: Ledger, log: Demonstrations) -> None:
+        """Keep the keys, unless the ledger was charged for other ones, or for another log.
 
         Raises:
             QuorumError: if it was; nothing is charged then.
         """
-        reproducible = self.entropy.reproducible
-        check_committed(ledger.record, self.name, self.committed, reproducible=reproducible)
-        self.folder.keep_keys(self.keys)
+        record, reproducible = ledger.record, self.entropy.reproducible
+        check_committed(record, self.name, self.committed, reproducible=reproducible)
+        kept, now = self.folder.kept_contents(), salted_digest(log, self.keys["salt"])
+        # Who knows the seed may delete what was kept; the certificate says what that is worth.
+        before = kept.get("log", now if reproducible else None)
+        check_contents(record, self.name, before, now)
+        self.folder.keep_keys(self.keys, kept | {"log": now})
+
+    def check_and_keep_released(self, ledger: Ledger, released: Released) -> None:
+        """Keep which prefixes the private steps learn beside.
+
+        Raises:
+            QuorumError: if they were others before the run was interrupted.
+        """
+        parts = (*released.transitions, released.offsets)
+        whole = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        kept, now = self.folder.kept_contents(), hashlib.sha256(whole).hexdigest()
+        check_contents(ledger.record, self.name, kept.get("released", now), now)
+        if "released" not in kept:
+            self.folder.keep_keys(self.keys, kept | {"released": now})
 
     @property
     def release_entropy(self) -> Entropy:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ from quorum_rl.training import TrainState
 
 ANEW: Final = "delete the folder and start anew"
 KEY: Final = "quorum_rl.training"
+CONTENTS: Final = "contents"  # of what a run reads, beside its keys
 SPARE_BYTES: Final = 8 * 2**20  # for everything small
 BEFORE_TRAINING: Final = (
     "config.json",
@@ -125,7 +126,8 @@ class RunFolder:
         if not self._keys.exists():
             return drawn
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
-            keys: dict[str, list[int]] = drawn | json.loads(self._keys.read_text())
+            kept = json.loads(self._keys.read_text())
+            keys: dict[str, list[int]] = {name: kept.get(name, drawn[name]) for name in drawn}
             if not all(are_words(keys[name], len(words)) for name, words in drawn.items()):
                 raise ValueError("it holds no keys")
         if entropy.reproducible and keys != drawn:
@@ -135,10 +137,19 @@ class RunFolder:
             )
         return keys
 
-    def keep_keys(self, keys: dict[str, list[int]]) -> None:
-        """Keep the keys until the run is complete."""
+    def keep_keys(
+        self, keys: dict[str, list[int]], contents: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep the keys until the run is complete, and beside them digests of what it reads."""
         with replacing(self._keys) as temporary:
-            temporary.write_text(json.dumps(keys))
+            temporary.write_text(json.dumps(keys | {CONTENTS: dict(contents or {})}))
+
+    def kept_contents(self) -> dict[str, str]:
+        """The digests of what the run read before it was interrupted, if they were kept."""
+        if not self._keys.exists():
+            return {}
+        with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
+            return dict(json.loads(self._keys.read_text()).get(CONTENTS, {}))
 
     def name(self) -> str:
         """What ledgers call this run: random whatever the keys are, and kept as long as they.

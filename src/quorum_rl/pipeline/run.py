@@ -286,7 +286,7 @@ def _run(
         if budget is None:
             budget = _own_budget(run, demonstrations)
         with Ledger.open(budget.ledger) as ledger:
-            run.check_and_keep_keys(ledger)
+            run.check_and_keep_keys(ledger, demonstrations)
             recall(ledger, demonstrations, options.accepted)
             # Both stages or none: a release whose training cannot be paid would use up its pool.
             ledger.check_affordable(
@@ -298,6 +298,8 @@ def _run(
             )
             key = split_in_run(run, ledger)
             released, remaining = first_stage(run, ledger)
+            if released is not None:
+                run.check_and_keep_released(ledger, released)
             pay_for_steps(run, demonstrations, ledger)
             others, judges = (remaining, None) if key is None else parted(remaining, key)
             params, verdict = _trained(run, others, released), None

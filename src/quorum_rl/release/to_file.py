@@ -16,6 +16,7 @@ from quorum_rl.budget import (
     OsEntropy,
     SeededEntropy,
     are_words,
+    check_contents,
     commitments,
     secret_words,
 )
@@ -23,7 +24,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.files import replacing
 from quorum_rl.json_files import read_object
-from quorum_rl.logs import Demonstrations
+from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.privacy import ReleasePlan, event_to_json
 from quorum_rl.release.mechanism import ReleaseProgress
 from quorum_rl.release.run import release
@@ -42,6 +43,7 @@ class _Begun:
     settled: dict[str, Any]
     replaces: bool  # whether there was another file of that name
     words: dict[str, list[int]]
+    contents: str = ""  # a salted digest of the log
 
     @property
     def committed(self) -> dict[str, str]:
@@ -86,13 +88,16 @@ def release_to_file(
     begun = _read(kept) or _Begun(
         settled, out.exists(), {name: secret_words(OsEntropy()) for name in WORDS}
     )
+    now = salted_digest(demonstrations, begun.words["salt"])
     if begun.settled != settled:
         raise QuorumError(
             f"a release into {str(out)!r} was begun with other demonstrations, plan, ledger, name "
             f"or seed: go on with those, give another file, or delete {str(kept)!r} to lose it."
         )
+    if begun.is_paid(ledger):
+        check_contents(ledger.record, run, begun.contents, now)
     with replacing(kept) as temporary:
-        temporary.write_text(json.dumps(vars(begun)))
+        temporary.write_text(json.dumps(vars(begun) | {"contents": now}))
     try:
         made = release(
             experts,
@@ -137,7 +142,8 @@ def _read(kept: Path) -> _Begun | None:
     fix = "bring it back, or delete it to lose its release"
     with refusing_damage(f"{str(kept)!r} is damaged", fix=fix):
         begun = _Begun(**read_object(kept))
-        if not (isinstance(begun.replaces, bool) and isinstance(begun.settled, dict)):
+        texts = isinstance(begun.contents, str)
+        if not (texts and isinstance(begun.replaces, bool) and isinstance(begun.settled, dict)):
             raise ValueError("it does not say what was begun")
         if begun.words.keys() != set(WORDS) or not all(map(are_words, begun.words.values())):
             raise ValueError("it holds no secret")

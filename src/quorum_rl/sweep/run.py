@@ -17,12 +17,14 @@ from quorum_rl.budget import (
     OsEntropy,
     are_words,
     check_committed,
+    check_contents,
     commitments,
     secret_words,
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
 from quorum_rl.json_files import read_config, read_object
+from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
@@ -169,7 +171,7 @@ def _paid(
         Budget.create(book, epsilon=None, delta=delta, kind="research")
     drawn = _secrets(place, asked)
     with Ledger.open(book) as opened:
-        committed = _check_and_keep(place, opened, drawn)
+        committed = _check_and_keep(place, opened, drawn, asked.log)
         released = pay(asked, trials, place, opened, KeyedEntropy(drawn["release"]), committed)
     every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
@@ -211,18 +213,23 @@ def _secrets(place: RunFolder, asked: SweepOptions) -> dict[str, Any]:
     return json.loads(json.dumps(drawn))  # type: ignore[no-any-return]
 
 
-def _check_and_keep(place: RunFolder, opened: Ledger, drawn: dict[str, Any]) -> dict[str, str]:
+def _check_and_keep(
+    place: RunFolder, opened: Ledger, drawn: dict[str, Any], log: Demonstrations
+) -> dict[str, str]:
     """Keep the secrets until the sweep is complete; what its charges hold of them.
 
     Raises:
-        QuorumError: if the ledger was charged for other ones.
+        QuorumError: if the ledger was charged for other ones, or for another log.
     """
+    before = drawn.pop("log", None)
     configuration = read_config(place.path)
     settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
     committed = commitments(drawn, settled)
     check_committed(opened.record, place.name(), committed, reproducible=False)
+    now = salted_digest(log, drawn["release"])
+    check_contents(opened.record, place.name(), before, now)
     with replacing(place.private / TRIALS) as temporary:
-        temporary.write_text(json.dumps(drawn))
+        temporary.write_text(json.dumps(drawn | {"log": now}))
     return committed
 
 
