@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from ledger_records import DELTA, charged
 
-from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate, read_ledger, verify
+from quorum_rl.budget import ASSUMPTIONS, AT_SITES, Ledger, certificate, read_ledger, verify
 from quorum_rl.budget.certificates import rounded_up
 from quorum_rl.budget.record import RELATION
 from quorum_rl.budget.verifier import TOLERANCE
@@ -112,8 +112,9 @@ def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
         event: {assumption.name for assumption in certificate(charged(event)).assumptions}
         for event in (release, stopping, training)
     }
-    assert needed[release] == set(ASSUMPTIONS)
-    assert needed[stopping] == set(ASSUMPTIONS) - {"floor-everywhere"}
+    here = set(ASSUMPTIONS) - set(AT_SITES)
+    assert needed[release] == here
+    assert needed[stopping] == here - {"floor-everywhere"}
     assert needed[training] == {"one-expert-each"}
     assert "start states, dynamics and rewards" in ASSUMPTIONS["common-world"]  # none is a secret
 

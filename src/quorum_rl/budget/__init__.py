@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from quorum_rl.budget.budget import Budget as Budget
     from quorum_rl.budget.certificates import (
         ASSUMPTIONS as ASSUMPTIONS,
+        AT_SITES as AT_SITES,
         Certificate as Certificate,
         certificate as certificate,
         event_facts as event_facts,

@@ -33,8 +33,14 @@ ASSUMPTIONS: Final = {
     ),
     "public-ends": "a trajectory's end is a public function of state, action and time",
     "one-expert-each": "nobody owns two experts",
+    "one-site-each": "an expert's logs are at one site only",
+    "failures-alike": (
+        "whether a site answers, and when, does not depend on what is in its logs or whose they are"
+    ),
 }
 """The assumptions that code cannot check, by the names under which a user accepts them."""
+
+AT_SITES: Final = ("one-site-each", "failures-alike")  # where logs stay at their own sites
 
 NOT_ACCOUNTED: Final = (
     "anything learned from these experts that was not charged to this ledger, choosing "
@@ -51,7 +57,13 @@ TRAINING_LIMITATIONS: Final = (
     "the training's Gaussian noise is exact as far as the bits of a counter-based generator with a "
     "key of 64 bits are uniform",
 )
-
+SITES_LIMITATIONS: Final = (
+    "the logs stayed at their own sites, and the coordinator is trusted: it saw each site's sum "
+    "without noise, drew the noise, and had its key until the run was complete",
+    "each site is trusted by its own experts alone, to clip what each of them contributes: "
+    "whatever a site sent, the experts of the other sites have the guarantee; a sum that no honest "
+    "site of its declared size could have sent counted as zero",
+)
 
 PARTS: Final = (
     "Each expert is in one of two parts for good, by a secret coin of its own: in the one that "
@@ -189,6 +201,8 @@ def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
         limitations += TRAINING_LIMITATIONS
     if record.is_parted:
         limitations += SPLIT_LIMITATIONS
+    if any(_is_at_sites(charge) for charge in record.charges):
+        limitations += SITES_LIMITATIONS
     return Certificate(
         kind=record.kind,
         identity=record.identity,
@@ -261,17 +275,29 @@ def event_facts(listed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fact for name, fact in listed.items() if name not in ("run", "at")}
 
 
-def needed_assumptions(event: Event) -> tuple[str, ...]:
-    """The names of what an event's guarantee rests on and no code can check."""
+def needed_assumptions(event: Event, *, at_sites: bool = False) -> tuple[str, ...]:
+    """The names of what an event's guarantee rests on and no code can check.
+
+    `at_sites` says that the logs are at sites of their own.
+    """
     if not isinstance(event, ReleaseEvent):
-        return ("one-expert-each",)
-    return tuple(name for name in ASSUMPTIONS if event.p_min > 0 or name != "floor-everywhere")
+        return ("one-expert-each", *(AT_SITES if at_sites else ()))
+    here = (name for name in ASSUMPTIONS if name not in AT_SITES)
+    return tuple(name for name in here if event.p_min > 0 or name != "floor-everywhere")
+
+
+def _needed(charge: Charge) -> tuple[str, ...]:
+    return needed_assumptions(charge.event, at_sites=_is_at_sites(charge))
+
+
+def _is_at_sites(charge: Charge) -> bool:
+    return "sites" in charge.facts
 
 
 def _assumptions(record: LedgerRecord) -> tuple[Assumption, ...]:
     found = []
     for name, text in ASSUMPTIONS.items():
-        needing = [charge for charge in record.charges if name in needed_assumptions(charge.event)]
+        needing = [charge for charge in record.charges if name in _needed(charge)]
         if needing:
             accepted = all(name in _accepted(charge) for charge in needing)
             who = dict.fromkeys(one for charge in needing for one in _accepted_by(charge, name))

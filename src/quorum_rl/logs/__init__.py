@@ -25,7 +25,11 @@ if TYPE_CHECKING:
         with_facts as with_facts,
         worth_keeping as worth_keeping,
     )
-    from quorum_rl.logs.declared import Declared as Declared
+    from quorum_rl.logs.declared import (
+        Declared as Declared,
+        declared_from_json as declared_from_json,
+        declared_to_json as declared_to_json,
+    )
     from quorum_rl.logs.demonstrations import (
         Columns as Columns,
         Demonstrations as Demonstrations,

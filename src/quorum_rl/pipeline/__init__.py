@@ -15,7 +15,13 @@ if TYPE_CHECKING:
         compare as compare,
         compared as compared,
     )
-    from quorum_rl.pipeline.context import ReportLine as ReportLine, check_noisy as check_noisy
+    from quorum_rl.pipeline.context import (
+        Elsewhere as Elsewhere,
+        ReportLine as ReportLine,
+        RunContext as RunContext,
+        StepProgress as StepProgress,
+        check_noisy as check_noisy,
+    )
     from quorum_rl.pipeline.distributed import help_fit as help_fit
     from quorum_rl.pipeline.driver import (
         Keys as Keys,
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
         steps_of as steps_of,
         train_runs as train_runs,
     )
+    from quorum_rl.pipeline.elsewhere import fit_elsewhere as fit_elsewhere
     from quorum_rl.pipeline.expectation import expected as expected, refusal_of as refusal_of
     from quorum_rl.pipeline.export import policy_of as policy_of
     from quorum_rl.pipeline.folder import (
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.judging_stage import judges_of as judges_of
     from quorum_rl.pipeline.learner_rule import (
+        asked_learner as asked_learner,
         chosen_learner as chosen_learner,
         learner_for as learner_for,
     )

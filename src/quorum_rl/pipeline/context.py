@@ -33,6 +33,7 @@ from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.release import experts_who_acted
+from quorum_rl.training import SummedElsewhere
 from quorum_rl.types import Released
 
 ASKED: Final = 8  # experts whose answers processes compare
@@ -42,8 +43,19 @@ StepProgress: TypeAlias = Callable[[int, int], bool | None]
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """Logs that stay at sites of their own: what is declared of these, and who asks for sums.
+
+    `source` is called once everything is paid for, before the first step.
+    """
+
+    sites: Mapping[str, Any]
+    source: "Callable[[RunContext], SummedElsewhere]"
+
+
+@dataclass(frozen=True)
 class RunOptions:
-    """How a run is carried out, whatever it learns; see `fit`."""
+    """How a run is carried out, whatever it learns; see `fit`. `elsewhere` is where logs are."""
 
     folder: str | Path
     accepted: Sequence[str]
@@ -53,6 +65,12 @@ class RunOptions:
     progress: StepProgress | None
     track: Track | None
     command: str | None
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def at_sites(self) -> dict[str, Any]:
+        """What charge and configuration say of the sites, where there are some."""
+        return {} if self.elsewhere is None else {"sites": dict(self.elsewhere.sites)}
 
 
 @dataclass(frozen=True)

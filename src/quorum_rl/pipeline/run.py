@@ -181,7 +181,7 @@ def fit(
 
     options = RunOptions(folder, accepted, accepted_by, seed, report, progress, track, command)
     with helped(lambda: said_by_all(plan, log, logged, seed)):
-        return _run(plan, log, first_stage, budget, options)
+        return carried_out(plan, log, first_stage, budget, options)
 
 
 def fit_after_release(
@@ -248,10 +248,10 @@ def fit_after_release(
         return earlier.released, earlier.remaining
 
     options = RunOptions(folder, accepted, accepted_by, seed, report, progress, track, command)
-    return _run(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
+    return carried_out(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
 
 
-def _run(
+def carried_out(
     plan: FitPlan,
     demonstrations: Demonstrations,
     first_stage: FirstStage,
@@ -268,9 +268,10 @@ def _run(
         options.report(hope)
     declared = demonstrations.declared
     least = demonstrations.declared.minimum_experts
-    removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
-    if removal is not None and plan.events:
-        options.report(removal)
+    if options.elsewhere is None and plan.events:
+        removal = demonstrations.said_of_removal(least, plan.trajectories_needed)
+        if removal is not None:
+            options.report(removal)
     if (refused := refusal_of(plan)) is not None:
         raise QuorumError(refused)
     _check_policy(plan, demonstrations.declared)
@@ -315,7 +316,7 @@ def _opened(
     if folder.policy.exists():
         folder.finish()  # in case that alone was interrupted
         raise QuorumError(f"{str(folder.path)!r} holds a finished run: choose another folder.")
-    folder.settle(configuration(plan, demonstrations, options.seed))
+    folder.settle(configuration(plan, demonstrations, options.seed) | options.at_sites)
     if options.command is not None:
         folder.write("config.toml", options.command)
     folder.check_room(_bytes_to_write(plan, demonstrations))

@@ -16,7 +16,7 @@ from quorum_rl.pipeline.metrics import RunMetrics
 from quorum_rl.pipeline.plan import published_budget
 from quorum_rl.privacy import Event
 from quorum_rl.release import REPRODUCIBLE_NOISE, acceptance, charge_log
-from quorum_rl.training import TrainState, expert_data, nobody, private_source
+from quorum_rl.training import PrivateData, TrainState, expert_data, nobody, private_source
 from quorum_rl.types import Released
 
 SECONDS_BETWEEN_SAVES: Final = 10.0
@@ -41,8 +41,10 @@ def charge_training(
     Raises:
         QuorumError: if the ledger refuses, or an assumption was not accepted.
     """
-    held = acceptance(event, accepted, accepted_by, ledger.record.kind)
-    said: dict[str, Any] = {**held, **(facts or {})}
+    facts = facts or {}
+    at_sites = "sites" in facts
+    held = acceptance(event, accepted, accepted_by, ledger.record.kind, at_sites=at_sites)
+    said: dict[str, Any] = {**held, **facts}
     if whole_log:
         said["whole_log"] = log.declared.identity
     charge_log(ledger, event, log, run=run, facts=said, marks=marks)
@@ -55,7 +57,7 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
         return
     event = plan.training_event
     if not run.charged(ledger, event):
-        facts: dict[str, Any] = dict(run.committed)
+        facts: dict[str, Any] = run.committed | run.options.at_sites
         if plan.settings.mode == "paper":
             epsilon, delta = published_budget(plan)
             facts["published"] = {"epsilon": epsilon, "delta": delta}
@@ -72,6 +74,13 @@ def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledge
         )
 
 
+def _source(run: RunContext, remaining: Demonstrations) -> PrivateData:
+    elsewhere = run.options.elsewhere
+    if elsewhere is not None:
+        return elsewhere.source(run)
+    return private_source(remaining) if remaining.expert_count else nobody(remaining.declared)
+
+
 def take_steps(run: RunContext, remaining: Demonstrations, released: Released | None) -> TrainState:
     """All steps of the plan that an interrupted run has not taken yet.
 
@@ -82,7 +91,7 @@ def take_steps(run: RunContext, remaining: Demonstrations, released: Released | 
     folder, plan, declared = run.folder, run.plan, remaining.declared
     private = None
     if plan.private is not None:  # where everybody judges there is nobody, and noise alone
-        private = private_source(remaining) if remaining.expert_count else nobody(declared)
+        private = _source(run, remaining)
     free = plan.settings.method == "non-private"
     steps = steps_of(
         plan,

@@ -6,6 +6,7 @@ from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
     from quorum_rl.release.belonging import (
+        belong_elsewhere as belong_elsewhere,
         charge_log as charge_log,
         check_belongs as check_belongs,
         recall as recall,

@@ -14,7 +14,7 @@ two has touched nothing, and writes it down when the run goes on.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +94,29 @@ def charge_log(
         said = check_belongs(log, ledger.record, ledger.path, accepted, [(event, facts)])
         ledger.charge(event, run=run, facts=facts, marks=[*marks, *said])
         _remember(log, ledger)
+
+
+def belong_elsewhere(log: Demonstrations, ledger: Witness, accepted: Sequence[str]) -> None:
+    """Have a log and its experts remember the ledger that is charged for them somewhere else.
+
+    For whoever has a log and not the ledger. `ledger` is what the ledger's own place says of it.
+
+    Raises:
+        QuorumError: if they belong to another ledger.
+    """
+    with _held(log, ledger.kind):
+        others = [found for found in _remembered(log) if found.witness.ledger != ledger.ledger]
+        binding = [found for found in others if found.witness.kind == "production"]
+        if ledger.kind == "production" and binding and OTHER_EXPERTS not in accepted:
+            raise QuorumError(_refusal(log, binding[0]))
+        if any(found.place.use == RELEASED for found in others):
+            raise QuorumError(
+                f"prefixes of {_named(log)} were released, and a training that reads all of their "
+                "trajectories is not covered beside that: collect new demonstrations."
+            )
+        for place in _places(log):
+            if place.use != RELEASED:
+                _tell(place, replace(ledger, of=place.of))
 
 
 def recall(ledger: Ledger, log: Demonstrations, accepted: Sequence[str]) -> None:
@@ -220,13 +243,16 @@ def _remember(log: Demonstrations, ledger: Ledger) -> None:
     """
     record = ledger.record
     for place in _places(log):
-        if not _charged(record, log, place.use):
-            continue
-        found = read_witness(place.path, place.of)
-        if record.kind == "research" and not (found is None and place.beside):
-            continue
-        if found is None or found.kind == "research" or found.ledger == record.identity:
-            write_witness(place.path, Witness.of_ledger(record, ledger.path, place.of))
+        if _charged(record, log, place.use):
+            _tell(place, Witness.of_ledger(record, ledger.path, place.of))
+
+
+def _tell(place: _Place, seen: Witness) -> None:
+    found = read_witness(place.path, place.of)
+    if seen.kind == "research" and not (found is None and place.beside):
+        return
+    if found is None or found.kind == "research" or found.ledger == seen.ledger:
+        write_witness(place.path, seen)
 
 
 def _refusal(log: Demonstrations, found: _Found) -> str:

@@ -38,10 +38,12 @@ def acceptance(
     kind: Kind,
     *,
     by_making: bool = False,
+    at_sites: bool = False,
 ) -> dict[str, Any]:
     """What a charge holds of the assumptions that are accepted, and of who answers for them.
 
-    Those are included that hold because we made the logs; for them nobody has to answer.
+    Those are included that hold because we made the logs; for them nobody has to answer. Logs
+    `at_sites` of their own need some more.
 
     Raises:
         QuorumError: if an assumption is missing, unless the ledger is for research, or if
@@ -52,7 +54,8 @@ def acceptance(
         if name not in known:
             raise unknown_name("assumption", name, known)
     held = set(accepted) | (OURS_BY_MAKING if by_making else set())
-    missing = [name for name in needed_assumptions(event) if name not in held]
+    needed = needed_assumptions(event, at_sites=at_sites)
+    missing = [name for name in needed if name not in held]
     if missing and kind == "production":
         raise QuorumError(
             "the guarantee rests on what only the owner of the logs can know; accept by name: "

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.training.data import ChosenData, ExpertData
+from quorum_rl.training.data import ChosenData, ExpertData, nobody
 from quorum_rl.training.mapped import MappedData, numbers_read
 from quorum_rl.training.mechanism import StepShape, sum_over_drawn, trained_count, who_is_drawn
 from quorum_rl.training.noise import rounded_noise
+from quorum_rl.training.part import SummedElsewhere, asked_of_step
 from quorum_rl.training.randomness import keys_of, step_key
 from quorum_rl.training.recipe import Recipe, Run, Schedule, StepKind, TrainState, noise_scales
 from quorum_rl.training.sources import PrivateData, SpreadData
@@ -44,12 +45,14 @@ def most_at_once(recipe: Recipe, runs: Run, state: TrainState, private: PrivateD
     """
     if private is None or recipe.private_shape is None:
         return STEPS_AT_ONCE
+    if isinstance(private, SummedElsewhere):
+        return 1  # for the next sum depends on what this one made
     numbers = len(runs.rates_end) * _noise_count(recipe, state)
     numbers += numbers_read(recipe.private_shape, runs, _observation_size(private))
     return max(1, MOST_NUMBERS // max(numbers, 1))
 
 
-def _observation_size(private: PrivateData) -> int:
+def _observation_size(private: ExpertData | SpreadData | MappedData) -> int:
     if isinstance(private, MappedData):
         return private.demonstrations.declared.observation_size
     whole = private.parts if isinstance(private, SpreadData) else private
@@ -87,6 +90,11 @@ def chunk_inputs(
         noise = rounded_noise(runs.noise_key, noise_scales(runs), done + 1, at_once, count)
     if isinstance(private, SpreadData):
         return ChunkInputs(private.parts, np.asarray(noise))
+    if isinstance(private, SummedElsewhere):
+        sums = private.ask(asked_of_step(runs, state, done))
+        return ChunkInputs(
+            nobody(private.declared), noise, [jnp.asarray(leaf)[None] for leaf in sums]
+        )
     if isinstance(private, MappedData):
         if wanted.ndim == 2:
             wanted = wanted.any(axis=1)

@@ -13,6 +13,7 @@ from quorum_rl.logs import Demonstrations
 from quorum_rl.pytree import pytree
 from quorum_rl.training.data import ExpertData, check_numbered, expert_data
 from quorum_rl.training.mapped import MappedData, mapped_data
+from quorum_rl.training.part import SummedElsewhere
 
 MEMORY_SHARE: Final = 0.25  # of the memory, that a log may take: making it takes as much again
 
@@ -34,7 +35,7 @@ class SpreadData:
         return "SpreadData(sensitive)"
 
 
-PrivateData: TypeAlias = ExpertData | SpreadData | MappedData
+PrivateData: TypeAlias = ExpertData | SpreadData | MappedData | SummedElsewhere
 
 
 def private_source(demonstrations: Demonstrations) -> PrivateData:
