@@ -28,7 +28,7 @@ from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import Fitted
 from quorum_rl.sites import Answer, Question, Site, SitesHere
 from quorum_rl.sites.sums import SumsOfRounds, squares_of
-from quorum_rl.training import Asked
+from quorum_rl.training import AskedSum
 
 BAD = "south"
 Sent = list[tuple[str, Answer]]
@@ -100,11 +100,11 @@ def test_what_is_said_of_a_bad_site_names_it_and_the_fault(tmp_path: Path) -> No
 # --- whatever a site sends ---
 
 
-def asked_of(reached: Failing, folder: Path) -> tuple[SumsOfRounds, Asked]:
+def asked_of(reached: Failing, folder: Path) -> tuple[SumsOfRounds, AskedSum]:
     """The sums of a run whose first round was asked for, and that round."""
-    held: list[tuple[SumsOfRounds, Asked]] = []
+    held: list[tuple[SumsOfRounds, AskedSum]] = []
 
-    def ask(self: SumsOfRounds, asked: Asked) -> Any:
+    def ask(self: SumsOfRounds, asked: AskedSum) -> Any:
         held.append((self, asked))
         raise Interrupted("that is enough")
 
@@ -129,7 +129,7 @@ LEAVES = st.one_of(
 @pytest.fixture(scope="module", name="round_one")
 def _round_one(
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Failing, SumsOfRounds, Asked, list[Any]]:
+) -> tuple[Failing, SumsOfRounds, AskedSum, list[Any]]:
     """A run that stopped before its first round, and the sum of the honest sites in that."""
     reached = Failing(NOTHING["dies"])
     sums, asked = asked_of(reached, tmp_path_factory.mktemp("round") / "run")
@@ -145,7 +145,7 @@ def _round_one(
 )
 @settings(max_examples=60, deadline=None)
 def test_whatever_a_site_sends_the_others_sum_is_in_the_total(
-    round_one: tuple[Failing, SumsOfRounds, Asked, list[Any]],
+    round_one: tuple[Failing, SumsOfRounds, AskedSum, list[Any]],
     sent: Any,
     scale: int,
     honest: bool,
@@ -196,7 +196,7 @@ def test_a_missing_site_does_not_change_what_the_sum_is_divided_by(
     assert same_weights(fitted_at_sites(Failing(zero), tmp_path / "zero"), without)
     before = SumsOfRounds._answers
 
-    def divided(self: SumsOfRounds, asked: Asked) -> Any:
+    def divided(self: SumsOfRounds, asked: AskedSum) -> Any:
         found = before(self, asked)
         scaled = len(MOST) / len(found)
         return {

@@ -13,7 +13,7 @@ from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.logs import Declared, Demonstrations, declared_to_json
 from quorum_rl.release import belong_elsewhere
 from quorum_rl.sites.task import Answer, Facts, Question, Task, has_shape, leaves_asked
-from quorum_rl.training import Asked, expert_data, nobody, part_of_sum
+from quorum_rl.training import AskedSum, expert_data, nobody, part_of_sum
 
 WORDS: Final = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
@@ -97,7 +97,7 @@ def _numbers(task: Task) -> Any:
     return task.numbers
 
 
-def _asked(task: Task, question: Question) -> Asked:
+def _asked(task: Task, question: Question) -> AskedSum:
     """What is asked, of the shapes that the learner has.
 
     Raises:
@@ -112,4 +112,6 @@ def _asked(task: Task, question: Question) -> Asked:
             "same Quorum at both."
         )
     params, target = jax.tree.unflatten(structure, own)
-    return Asked(question.number, params, target, np.asarray(transitions), np.asarray(contribution))
+    return AskedSum(
+        question.number, params, target, np.asarray(transitions), np.asarray(contribution)
+    )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.sites.task import Answer, Question, Sites, Task, has_shape, leaves_asked
 from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
-from quorum_rl.training import Asked, Sums
+from quorum_rl.training import AskedSum, Sums
 
 KEY: Final = "quorum_rl.sites"
 MOST_SUM: Final = 2**31  # what 32 bits with a sign hold less than
@@ -51,7 +51,7 @@ class SumsOfRounds:
         self._facts = {name: task.to_json() for name, task in tasks.items()}
         self._shapes = trained_shapes(next(iter(tasks.values())))
 
-    def ask(self, asked: Asked) -> Sums:
+    def ask(self, asked: AskedSum) -> Sums:
         """The total of a round: as kept, or from the sites.
 
         Raises:
@@ -74,7 +74,7 @@ class SumsOfRounds:
         self._keep(asked.number, total)
         return total
 
-    def _answers(self, asked: Asked) -> dict[str, list[Whole]]:
+    def _answers(self, asked: AskedSum) -> dict[str, list[Whole]]:
         """The first answer of each site, where it is one that an honest site could have sent."""
         arrays = [np.asarray(leaf) for leaf in jax.tree.leaves((asked.params, asked.target))]
         arrays += [np.asarray(asked.transitions), np.asarray(asked.contribution)]

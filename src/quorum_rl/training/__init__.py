@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from quorum_rl.training.noise import rounded_noise as rounded_noise
     from quorum_rl.training.one_sum import noisy_sum as noisy_sum, sum_step as sum_step
     from quorum_rl.training.part import (
-        Asked as Asked,
+        AskedSum as AskedSum,
         SummedElsewhere as SummedElsewhere,
         Sums as Sums,
         part_of_sum as part_of_sum,

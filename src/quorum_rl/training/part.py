@@ -28,7 +28,7 @@ Sums: TypeAlias = Sequence[npt.NDArray[np.int32]]
 """A sum on the lattice: one array for each leaf that is trained."""
 
 
-class Asked(NamedTuple):
+class AskedSum(NamedTuple):
     """What a step's sum depends on, beside the logs: noisy sums made all of it, or keys.
 
     Shapes: `transitions` and `contribution` are the words of those keys of the step, (2,) each.
@@ -46,22 +46,22 @@ class SummedElsewhere:
     """Experts who are not here: `ask` gives the sum over all of them in a step. SENSITIVE."""
 
     declared: Declared
-    ask: Callable[[Asked], Sums]
+    ask: Callable[[AskedSum], Sums]
 
     def __repr__(self) -> str:
         return "SummedElsewhere(sensitive)"
 
 
-def asked_of_step(runs: Run, state: TrainState, done: int) -> Asked:
+def asked_of_step(runs: Run, state: TrainState, done: int) -> AskedSum:
     """What to ask for in the step after the first `done`, of one run."""
     keys = keys_of(step_key(runs.noise_key[0], jnp.uint32(done + 1)))
     params, target = jax.tree.map(lambda leaf: np.asarray(leaf[0]), (state.params, state.target))
     words = (np.asarray(jax.random.key_data(key)) for key in (keys.transitions, keys.contribution))
-    return Asked(done + 1, params, target, *words)
+    return AskedSum(done + 1, params, target, *words)
 
 
 def part_of_sum(
-    learner: DenseLearner, shape: StepShape, numbers: StepNumbers, data: ExpertData, asked: Asked
+    learner: DenseLearner, shape: StepShape, numbers: StepNumbers, data: ExpertData, asked: AskedSum
 ) -> Sums:
     """The sum on the lattice over all experts in `data`, without noise. SENSITIVE.
 
