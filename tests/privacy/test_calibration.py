@@ -104,12 +104,12 @@ def test_calibrated_noise_is_on_the_safe_side_of_what_a_solver_finds() -> None:
         assert total_delta([event], epsilon) <= 1e-5
 
 
-@pytest.mark.parametrize("epsilon", [1e4, 1e6, 1e300])
+@pytest.mark.parametrize("epsilon", [1e4, 1e300])
 def test_an_epsilon_that_protects_nobody_is_calibrated_like_any_other(epsilon: float) -> None:
-    found = noise_multiplier_for(steps=5, sampling_rate=0.5, epsilon=epsilon, delta=1e-4)
-    event = TrainingEvent(sampling_rate=0.5, noise_multiplier=found, steps=5)
+    found = noise_multiplier_for(steps=40, sampling_rate=1.0, epsilon=epsilon, delta=1e-4)
+    event = TrainingEvent(sampling_rate=1.0, noise_multiplier=found, steps=40)
     assert total_delta([event], epsilon) <= 1e-4
-    assert found < noise_multiplier_for(steps=5, sampling_rate=0.5, epsilon=50.0, delta=1e-4)
+    assert found < 0.9 * noise_multiplier_for(steps=40, sampling_rate=1.0, epsilon=99.0, delta=1e-4)
 
 
 def test_what_comes_beside_takes_its_share() -> None:

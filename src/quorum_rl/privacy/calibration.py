@@ -22,6 +22,8 @@ from quorum_rl.privacy.events import (
 )
 
 PRECISION: Final = 1e-4  # relative, of what is calibrated
+# A larger epsilon gets the noise of this one: it protects nobody either, and its account is slow.
+LARGEST_EPSILON: Final = 300.0
 
 
 def noise_multiplier_for(
@@ -34,10 +36,14 @@ def noise_multiplier_for(
 ) -> float:
     """The least noise with which `steps` private steps fit into (epsilon, delta), with `beside`.
 
+    Alone, they get no less than `LARGEST_EPSILON` asks for.
+
     Raises:
         TooLittleBudgetError: if no noise is enough, because `beside` alone spends the budget.
     """
     _check_left(beside, epsilon, delta)
+    if not beside:
+        epsilon = min(epsilon, LARGEST_EPSILON)
 
     def excess(log_multiplier: float) -> float:
         multiplier = _noise(log_multiplier)
