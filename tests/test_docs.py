@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from compiling import optimised
 
 from quorum_rl.cli.main import command_of
 from quorum_rl.errors import QuorumError
@@ -139,7 +140,8 @@ def test_the_example_of_an_own_network_learns_privately(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """In 14 such fits it was right about 99.1% or more; half is guessing."""
-    runpy.run_path(str(ROOT / "examples" / "own_network.py"), run_name="__main__")
+    with optimised():
+        runpy.run_path(str(ROOT / "examples" / "own_network.py"), run_name="__main__")
     said = capsys.readouterr().out
     assert "noise over signal" in said
     (right,) = re.findall(r"right about (\d+)%", said)
@@ -232,7 +234,7 @@ def test_the_python_of_the_readme_makes_a_policy(tmp_path: Path) -> None:
         terminated=np.zeros(experts, bool),
         truncated=np.ones(experts, bool),
     )
-    with contextlib.chdir(tmp_path):
+    with optimised(), contextlib.chdir(tmp_path):
         save_demonstrations(log, "visits.arrow")
         names: dict[str, Any] = {}
         exec(compile(code, str(README), "exec"), names)
