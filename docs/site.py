@@ -2,6 +2,7 @@
 
 - Pages link to `../examples/own_world.py` as a repository shows it. On the site that file is a page
   too, and the link goes there, so that the site can be read without the repository.
+- Notebooks, kept as text, are pages of their cells.
 - A list may follow its sentence at once, as in CommonMark; Python-Markdown wants a blank line.
 - p_min, e^ε and π_{k+1} get real subscripts and superscripts.
 """
@@ -106,9 +107,27 @@ def _page_of(path: str) -> str:
     return f"repository/{NAMES.get(path, PurePosixPath(path).stem)}.md"
 
 
+def cells(notebook: str) -> list[tuple[str, str]]:
+    """A notebook's cells (jupytext, percent format): "markdown" or "python", and the text."""
+    found = []
+    for cell in re.split(r"^# %%", notebook, flags=re.MULTILINE)[1:]:  # before the first: its head
+        kind, _, text = cell.partition("\n")
+        if kind.strip() == "[markdown]":
+            found.append(("markdown", re.sub(r"^# ?", "", text.strip(), flags=re.MULTILINE)))
+        else:
+            found.append(("python", text.strip()))
+    return found
+
+
 def _text_of(source: Path) -> str:
     text = source.read_text(encoding="utf-8")
     if source.suffix == ".md":
         return text
     name = source.relative_to(ROOT).as_posix()
+    if source.parent.name == "notebooks":
+        shown = [
+            said if kind == "markdown" else f"```python\n{said}\n```" for kind, said in cells(text)
+        ]
+        as_notebook = f"As a notebook: `jupytext --to ipynb {name}`"
+        return "\n\n".join([*shown, as_notebook]) + "\n"
     return f"# {name}\n\n````python\n{text}````\n"

@@ -112,6 +112,7 @@ test_docs.py
 test_site.py
 test_experiments.py
 test_fuzz.py
+test_notebooks.py
 test_paper.py
 test_paper_queue.py
 test_processes.py

@@ -89,11 +89,11 @@ class Bundle:
 
 
 def publish(
-    run: Path,
-    out: Path,
+    run: Path | str,
+    out: Path | str,
     *,
-    ledger: Path | None = None,
-    key: Path | None = None,
+    ledger: Path | str | None = None,
+    key: Path | str | None = None,
     with_released: bool = False,
     without_ledger: bool = False,
     research: bool = False,
@@ -115,6 +115,8 @@ def publish(
         QuorumError: if the run is unfinished, has no certificate that its ledger bears out, or is
             not private.
     """
+    run, out = Path(run), Path(out)
+    ledger, key = (None if path is None else Path(path) for path in (ledger, key))
     _check_license(license, hub_card=hub_card)
     _check_folders(run, out)
     lacking = "nothing that is guaranteed, so nothing of it can be published"
