@@ -1,4 +1,4 @@
-"""What every stage takes for 100 to 30,000 experts: the measurements of docs/scale.md.
+"""What every stage takes for 100 to 30,000 experts: the measurements of docs/takes.md.
 
     python -m benchmarks.scale --out results/scale.parquet --name h200
     python -m benchmarks.scale --sizes cpu --out results/scale.parquet --name cpu --limit 300

@@ -194,29 +194,6 @@ def test_the_site_parts_a_list_from_its_sentence_but_not_its_items(site: ModuleT
 README = ROOT / "README.md"
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a page's paragraphs and lists: no code, tables, headings or pictures."""
-    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", FENCE.sub("\n", text))
-    lines = (re.sub(r"^(- |\d+\. )", "\n", line.strip()) for line in text.splitlines())
-    starts = re.compile(r"(#|\||!|<!--)")
-    said = "\n".join("" if starts.match(line) else line for line in lines)
-    paragraphs = re.split(r"\n\s*\n", said)
-    parts = (re.split(r"(?<=[.!?])\s+", paragraph) for paragraph in paragraphs)
-    return [part for each in parts for part in each if re.search(r"[^\W\d]", part)]
-
-
-def test_the_readme_is_short_and_so_are_its_sentences() -> None:
-    text = README.read_text()
-    lengths = [len(sentence.split()) for sentence in sentences(text)]
-    assert len(text.split()) <= 700
-    assert sum(lengths) / len(lengths) <= 16
-
-
-def test_sentences_are_told_apart() -> None:
-    text = "# Head\nOne two. Three\nfour five?\n\n| a |\n- six `x y` seven\n1. eight\n```\nx\n```"
-    assert [len(part.split()) for part in sentences(text)] == [2, 3, 4, 1]
-
-
 def test_the_python_of_the_readme_makes_a_policy(tmp_path: Path) -> None:
     """The third number says which action is right; an untrained policy is right half the time."""
     (code,) = (block.text for block in blocks(README.read_text()) if block.language == "python")
