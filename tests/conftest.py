@@ -63,6 +63,7 @@ cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
 cli/test_fit_with_judges.py
+cli/test_fit_with_units.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py
@@ -88,6 +89,7 @@ pipeline/test_fit.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py
+pipeline/test_fit_units.py
 pipeline/test_own_contribution.py
 pipeline/test_plan_fit.py
 pipeline/test_rule.py

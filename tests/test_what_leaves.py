@@ -23,6 +23,7 @@ from quorum_rl.judging import ask, parted
 from quorum_rl.logs import Demonstrations, save_demonstrations
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.context import configuration
+from quorum_rl.training.units import BINS
 
 Shown = dict[str, Any]
 
@@ -73,6 +74,7 @@ def by_command(people: Crowd, quorum: Quorum) -> list[str]:
 def by_a_program(people: Crowd, _: Quorum) -> list[str]:
     said: list[str] = []
     choices: Shown = {"settings": RELEASING, "judges": 0.5, "seed": None, "report": said.append}
+    choices["units"] = "private"
     made = fitted(people, RUN, track=lambda facts: said.append(str(facts)), **choices)
     return [*said, repr(made), made._repr_html_()]
 
@@ -106,10 +108,15 @@ def tells_nothing(judges: Demonstrations, _: Any, plan: Any) -> Any:
     return np.zeros((judges.expert_count, plan.size))
 
 
+def tells_no_unit(experts: Demonstrations, plan: Any) -> Any:
+    return np.zeros((experts.expert_count, len(plan.asked) * BINS))
+
+
 @pytest.fixture(autouse=True)
 def _mechanisms_that_see_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorum_rl.release.run.released_lengths", nobody_passes)
     monkeypatch.setattr("quorum_rl.pipeline.judging_stage.told_by", tells_nothing)
+    monkeypatch.setattr("quorum_rl.pipeline.units_stage.told_units", tells_no_unit)
 
 
 def difference(fit: str, folder: Path, quorum: Quorum, commands: Sequence[Any] = ()) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from quorum_rl.envs import get_world, units_of
 from quorum_rl.learners import defaults
 from quorum_rl.pipeline import FitSettings
-from quorum_rl.pipeline.learner_rule import OBSERVED
 from quorum_rl.pipeline.plan import noise_of_mean, rate_for
+from quorum_rl.pipeline.units import OBSERVED
 from quorum_rl.training import Gradient, PrivateStep
 from reproduction.results import Facts, study
 from reproduction.tables.formatting import (

@@ -82,6 +82,7 @@ def fitted(crowd: Crowd, folder: Path, **choices: Any) -> Fitted:
         "settings": SETTINGS,
         "accepted": tuple(ASSUMPTIONS),
         "seed": 1,
+        "units": "public",
         "report": lambda _: None,
     }
     experts = choices.pop("experts", crowd.experts)

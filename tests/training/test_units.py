@@ -21,6 +21,7 @@ from quorum_rl.training import (
     UnitsPlan,
     ask_units,
     experts_needed,
+    noisy_sum,
     plan_units,
     told_units,
     units as room,
@@ -224,7 +225,7 @@ def with_half_the_noise(rows: Floats, **how: Any) -> Floats:
     return SOUND(rows, **how | {"noise_multiplier": how["noise_multiplier"] / 2})
 
 
-SOUND = room.noisy_sum
+SOUND = noisy_sum
 
 
 def found_and_claimed(monkeypatch: pytest.MonkeyPatch, bug: Any) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from quorum_rl.cli.output import (
 )
 from quorum_rl.cli.plan import show_plan
 from quorum_rl.errors import Interrupted, QuorumError
-from quorum_rl.pipeline import TrackerName
+from quorum_rl.pipeline import TrackerName, UnitsName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
@@ -45,6 +45,10 @@ class Fit(ExpertFlags, TrainingFlags):
     return_bounds: tuple[float, ...] | None = None
     """Two public numbers between which an expert's mean return lies: the judges then say what the
     experts earn."""
+    units: UnitsName = "auto"
+    """What observations and rewards are measured by, where no public numbers say so. auto: what the
+    experts say of them, privately, if so many are declared that a part of epsilon suffices;
+    private: always, or the fit is refused; public: they stay as they are."""
     seed: int | None = None
     """For reproduction only: the noise hides nothing from someone who knows the seed."""
     track: TrackerName | None = None
@@ -93,8 +97,8 @@ class Fit(ExpertFlags, TrainingFlags):
             return
         if self.ledger is None:
             raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
-        for name in ("experts", "minimum_trajectories", "judges", "return_bounds", "dry_run",
-                     "diagnostics_not_private"):  # fmt: skip
+        for name in ("experts", "minimum_trajectories", "judges", "return_bounds", "units",
+                     "dry_run", "diagnostics_not_private"):  # fmt: skip
             if getattr(self, name) != getattr(type(self), name):
                 said = "EXPERTS" if name == "experts" else f"--{name.replace('_', '-')}"
                 raise QuorumError(f"--released goes on after a release: leave out {said}.")
@@ -127,7 +131,7 @@ class Fit(ExpertFlags, TrainingFlags):
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         paid = None if self.ledger is None else budget.Budget.open(self.ledger)
         if self.released is None or paid is None:
-            asked = given(self, "judges return_bounds")
+            asked = given(self, "judges return_bounds units")
             return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit() | asked))
         log = logs.open_demonstrations(self.demonstrations)
         return pipeline.fit_after_release(log, self.released, budget=paid, **options)
@@ -138,6 +142,8 @@ class Fit(ExpertFlags, TrainingFlags):
             raise QuorumError("training after a release is for one process: start it by itself.")
         if self.judges is not None:
             raise QuorumError("a fit with judges is for one process: start it by itself.")
+        if self.units == "private":
+            raise QuorumError("a fit with private units is for one process: start it by itself.")
         pipeline.help_fit(*self._given(), **(self._options() | self._of_fit()))
 
     def _of_fit(self) -> dict[str, Any]:
@@ -162,14 +168,16 @@ class Fit(ExpertFlags, TrainingFlags):
             self.minimum_experts, self.minimum_trajectories
         )
         cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        learner = pipeline.chosen_learner(
-            log.declared, self.settings, cost, self.chosen_learner(), asked
+        called = self.chosen_learner()
+        learner = pipeline.chosen_learner(log.declared, self.settings, cost, called, asked)
+        asking = pipeline.units_to_ask(
+            self.units, log.declared, self.settings, learner, called=called, given=asked
         )
         options = given(self, "epsilon delta settings")
         can_query = self.experts is not None
         judges = pipeline.judges_of(self.judges, self.return_bounds)
         plan = pipeline.plan_fit(
-            log.declared, learner, **options, can_query=can_query, judges=judges
+            log.declared, learner, **options, can_query=can_query, judges=judges, asking=asking
         )
         if plan.events:
             log.check_usable(log.declared.minimum_experts, plan.trajectories_needed)

@@ -10,7 +10,7 @@ from quorum_rl.cli.flags import LearnerFlags, Settings, given
 from quorum_rl.cli.output import bar, check_new_file, show_facts
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
-from quorum_rl.pipeline import FitSettings
+from quorum_rl.pipeline import FitSettings, UnitsName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class Fit(LearnerFlags):
     """The floor under every probability of every expert, for a release."""
     minimum_trajectories: int | None = None
     """How many trajectories every expert has at least, for a release."""
+    units: UnitsName = "auto"
+    """What observations and rewards are measured by; see 'quorum fit'."""
     json: bool = False
     """Print one JSON object."""
     settings: Settings = field(default_factory=FitSettings)
@@ -53,10 +55,13 @@ class Fit(LearnerFlags):
             **given(self, "horizon p_min minimum_experts minimum_trajectories"),
         )
         cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        learner = pipeline.chosen_learner(
-            declared, self.settings, cost, self.chosen_learner(), asked
+        called = self.chosen_learner()
+        learner = pipeline.chosen_learner(declared, self.settings, cost, called, asked)
+        asking = pipeline.units_to_ask(
+            self.units, declared, self.settings, learner, called=called, given=asked
         )
-        plan = pipeline.plan_fit(declared, learner, **given(self, "epsilon delta settings"))
+        options = given(self, "epsilon delta settings")
+        plan = pipeline.plan_fit(declared, learner, **options, asking=asking)
         show_plan(plan, pipeline.refusal_of(plan), as_json=self.json)
 
 

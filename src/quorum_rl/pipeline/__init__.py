@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         fit as fit,
         fit_after_release as fit_after_release,
     )
-    from quorum_rl.pipeline.settings import FitSettings as FitSettings
+    from quorum_rl.pipeline.settings import FitSettings as FitSettings, UnitsName as UnitsName
     from quorum_rl.pipeline.study import (
         Progress as Progress,
         Study as Study,
@@ -63,5 +63,6 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.trackers import TrackerName as TrackerName, tracker as tracker
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
+    from quorum_rl.pipeline.units import units_to_ask as units_to_ask
 else:
     __all__, __getattr__ = load_when_used(__name__)

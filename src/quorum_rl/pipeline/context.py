@@ -30,7 +30,8 @@ from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.pipeline.planning import plan_fit
-from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.pipeline.settings import FitSettings, UnitsName
+from quorum_rl.pipeline.units import units_to_ask
 from quorum_rl.privacy import Event, event_to_json
 from quorum_rl.release import experts_who_acted
 from quorum_rl.training import SummedElsewhere
@@ -149,6 +150,7 @@ def planned(
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
     judges: Judges | None = None,
+    units: UnitsName = "auto",
     diagnostics_not_private: bool,
 ) -> tuple[FitPlan, Demonstrations, LoggedExperts | None]:
     """The plan of a fit, from what is declared, and what it is of."""
@@ -158,14 +160,18 @@ def planned(
     if isinstance(experts, UnloggedExperts):
         experts = experts_who_acted(experts, demonstrations)
     declared = demonstrations.declared
+    made = asked_learner(declared, settings, (epsilon, delta), learner, learner_settings)
     plan = plan_fit(
         declared,
-        asked_learner(declared, settings, (epsilon, delta), learner, learner_settings),
+        made,
         epsilon=epsilon,
         delta=delta,
         settings=settings,
         can_query=experts is not None,
         judges=judges,
+        asking=units_to_ask(
+            units, declared, settings, made, called=learner, given=learner_settings
+        ),
     )
     if plan.events:
         demonstrations.check_usable(declared.minimum_experts, plan.trajectories_needed)
@@ -213,6 +219,7 @@ def configuration(
 ) -> dict[str, Any]:
     """All that decides what a run does, as public facts."""
     asked = {} if plan.judging is None else {"judges": plan.judging.to_json()}
+    asked |= {} if plan.units is None else {"units": plan.units.to_json()}
     return asked | {
         "epsilon": plan.epsilon,
         "delta": plan.delta,

@@ -11,7 +11,6 @@ result is reported for. All of it is a function of declared numbers.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quorum_rl.envs import Units, get_world, units_of, world_names
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner, get_learner, hyper_parameters
 from quorum_rl.logs import Declared
@@ -23,8 +22,8 @@ from quorum_rl.pipeline.planning import (
     steps_and_noise,
 )
 from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.pipeline.units import OBSERVED, units_of_world
 
-OBSERVED: Final = ("observation_centre", "observation_scale")
 # The first network whose noise over signal is at most this; a linear one if none is.
 SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
 TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
@@ -108,7 +107,7 @@ def learner_for(
     Raises:
         QuorumError: if there is no such learner, or a hyper-parameter does not fit.
     """
-    units, known = _units_of(declared), hyper_parameters(name)
+    units, known = units_of_world(declared), hyper_parameters(name)
     usual: dict[str, Any] = {}
     if units is not None and "reward_scale" in known:
         usual["reward_scale"] = units.reward_scale
@@ -117,11 +116,3 @@ def learner_for(
         both = named or (None if units is None else (units.centre, units.scale))
         usual |= {} if both is None else dict(zip(OBSERVED, both, strict=True))
     return get_learner(name, **usual | asked)
-
-
-def _units_of(declared: Declared) -> Units | None:
-    if declared.world not in world_names():
-        return None
-    world = get_world(declared.world)
-    same = declared.observation_size == world.spaces.observation_size
-    return units_of(world) if same else None

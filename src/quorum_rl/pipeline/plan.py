@@ -16,6 +16,7 @@ from quorum_rl.training import (
     PrivateStep,
     Recipe,
     Solve,
+    UnitsPlan,
     optimiser_of,
 )
 
@@ -34,7 +35,7 @@ class FitPlan:
 
     `private` and `release` are None where that stage does not take place; `notes` say where the
     plan departs from what was asked for, and why. With `judging`, private steps are on those alone
-    who do not judge. `noise` is the usual size of the noise in the
+    who do not judge, and `units` are asked of those. `noise` is the usual size of the noise in the
     mean of all private steps, where an expert's largest contribution is 1.
 
     Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
@@ -55,6 +56,7 @@ class FitPlan:
     notes: tuple[str, ...] = ()
     noise: float = 0.0
     judging: JudgingPlan | None = None
+    units: UnitsPlan | None = None
 
     def __post_init__(self) -> None:
         # Refuses what training would refuse when the release is paid for.
@@ -64,6 +66,8 @@ class FitPlan:
     def events(self) -> tuple[Event, ...]:
         """What the ledger will be charged for."""
         found: list[Event] = [] if self.release is None else [self.release.event]
+        if self.units is not None:
+            found.append(self.units.event)
         if self.private is not None:
             found.append(self.training_event)
         if self.judging is not None:
@@ -154,6 +158,8 @@ class FitPlan:
                 f"about {self.release.expected_transitions:.0f} transitions expected"
             )
         lines.append(learner_in_words(self.learner))
+        if self.units is not None:
+            lines.append(self.units.describe())
         if self.private is not None:
             lines += self._private_in_words()
         if self.plain_steps:

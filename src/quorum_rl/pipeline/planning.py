@@ -12,6 +12,7 @@ from quorum_rl.learners import Learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import PAPER_DELTA_SHARE, Cost, FitPlan, noise_of_mean
 from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.pipeline.units import Asking, units_beside
 from quorum_rl.privacy import (
     Event,
     ReleasePlan,
@@ -47,6 +48,7 @@ class _Task(NamedTuple):
     delta: float
     whole_epsilon: float
     judges: Judges | None = None
+    asking: Asking | None = None
 
     @property
     def learned_from(self) -> Declared:
@@ -81,20 +83,22 @@ def plan_fit(
     can_query: bool = True,
     whole_epsilon: float | None = None,
     judges: Judges | None = None,
+    asking: Asking | None = None,
 ) -> FitPlan:
     """Split a budget over both stages, for experts of whom these facts are declared.
 
     Without query access to the experts (`can_query`) nothing can be released. `whole_epsilon` is
     about what all that the ledger will hold costs, where that is more than this fit: the release
     then reserves as many trajectories as keep it from running out at such an epsilon. With `judges`
-    a part of the experts is asked about the policy, and private steps learn from the others.
+    a part of the experts is asked about the policy, and private steps learn from the others. What
+    `asking` holds is asked before the first private step.
 
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
     """
     chosen = (settings or FitSettings()).filled()
     whole = epsilon if whole_epsilon is None else whole_epsilon
-    task = _Task(chosen, learner, declared, epsilon, delta, whole, judges)
+    task = _Task(chosen, learner, declared, epsilon, delta, whole, judges, asking)
     if judges is not None and (chosen.method == "non-private" or chosen.mode == "paper"):
         raise QuorumError(
             "judges go with neither mode paper nor the method non-private: leave them out."
@@ -166,14 +170,18 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
         sizes = declared.observation_size, declared.action_count
         check_contribution(settings.contribution, task.learner, *sizes)
     beside: list[Event] = [] if release is None else [release.event]
-    steps, multiplier = steps_and_noise(settings, (task.epsilon, task.delta), beside)
-    private = private_step(settings, task.learned_from, multiplier)
+    cost, who = (task.epsilon, task.delta), task.learned_from
+    units, too_few = units_beside(task.asking, who, cost, beside, parted=task.judges is not None)
+    beside += [] if units is None else [units.event]
+    steps, multiplier = steps_and_noise(settings, cost, beside)
+    private = private_step(settings, who, multiplier)
     return task.plan(
         release=release,
+        units=units,
         private=private,
         private_steps=steps,
         plain_steps=0 if release is None else steps_at_share(steps, settings.private_share),
-        notes=notes,
+        notes=(*notes, *too_few),
         noise=noise_to_signal(private, steps, task.learner, declared),
     )
 

@@ -38,8 +38,9 @@ from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
 from quorum_rl.pipeline.planning import plan_training
 from quorum_rl.pipeline.release_stage import prior_release, released_in_run
-from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.pipeline.settings import FitSettings, UnitsName
 from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
+from quorum_rl.pipeline.units_stage import with_units
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
 from quorum_rl.release import check_are_those, check_belongs, recall
@@ -106,6 +107,7 @@ def fit(
     settings: FitSettings | None = None,
     judges: float | None = None,
     return_bounds: Sequence[float] | None = None,
+    units: UnitsName = "auto",
     folder: str | Path = "runs/fit",
     accepted: Sequence[str] = (),
     accepted_by: str | None = None,
@@ -135,6 +137,8 @@ def fit(
       a secret coin that is thrown once for their ledger; at no further cost (docs/judging.md).
     - `return_bounds`: public numbers between which an expert's mean return lies; without them the
       judges are not asked what they earn.
+    - `units`: what observations and rewards are measured by where no public numbers say so: private
+      ones if so many experts are declared (`auto`), always (`private`) or never (`public`).
     - `folder`: where everything is written.
     - `accepted`: the names of the assumptions that you answer for (`budget.ASSUMPTIONS`).
     - `accepted_by`: who answers for them; the ledger, the certificate and the report name them.
@@ -171,6 +175,7 @@ def fit(
         learner_settings=learner_settings,
         settings=settings,
         judges=judges_of(judges, return_bounds),
+        units=units,
         diagnostics_not_private=diagnostics_not_private,
     )
     if logged is not None:  # also where nothing is released, so that nobody believes it was
@@ -301,11 +306,12 @@ def carried_out(
             released, remaining = first_stage(run, ledger)
             if released is not None:
                 run.check_and_keep_released(ledger, released)
-            pay_for_steps(run, demonstrations, ledger)
             others, judges = (remaining, None) if key is None else parted(remaining, key)
+            run = with_units(run, demonstrations, others, ledger)
+            pay_for_steps(run, demonstrations, ledger)
             params, verdict = _trained(run, others, released), None
             if judges is not None:
-                verdict = judged(run, judges, policy_of(plan.learner, params), ledger)
+                verdict = judged(run, judges, policy_of(run.plan.learner, params), ledger)
             return _finished(run, declared, params, released, budget, verdict)
 
 

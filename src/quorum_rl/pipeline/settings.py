@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of set
     from quorum_rl.training import Contribution, Optimiser
 
 MethodName = Literal["local", "solve", "dp-sgd", "selective", "non-private"]
+UnitsName = Literal["auto", "private", "public"]
 
 # The defaults of each method. DP-SGD and selective training are as measured in
 # docs/reproduction.md, local updates and solving as in docs/few-experts.md.

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
         spread_data as spread_data,
     )
     from quorum_rl.training.units import (
+        INSISTED_SHARE as INSISTED_SHARE,
+        MOST_SHARE as MOST_SHARE,
         Asked as Asked,
         Unit as Unit,
         UnitsPlan as UnitsPlan,

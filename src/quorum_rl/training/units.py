@@ -33,7 +33,8 @@ LOGARITHMIC: Final = np.concatenate([-_POWERS[::-1], _POWERS])
 BINS: Final = len(LOGARITHMIC) - 1
 NOTHING: Final = BINS // 2  # the bin of zero
 LEAST_SHARE: Final = 0.05  # of the budget, which is one over the squared noise multiplier
-MOST_SHARE: Final = 0.2
+MOST_SHARE: Final = 0.3  # by itself; all steps then have 1.2 times the noise
+INSISTED_SHARE: Final = 0.6  # where somebody insists: 1.6 times
 MOST_ERROR: Final = 0.1  # of the experts, in how many see less than an edge
 FARTHEST_TAIL, NEAREST_TAIL = 0.1, 0.25  # of what is seen, beyond the quantiles that say how wide
 LENGTH: Final = 1 - 2.0**-10  # so that rounding to the lattice shortens nobody
@@ -101,7 +102,8 @@ class UnitsPlan:
     def describe(self) -> str:
         """The plan in a line."""
         seen = sum(one.place is not None for one in self.asked)
-        what = [f"middle and spread of {seen} numbers of an observation"] * (seen > 0)
+        some = f"{seen} number{'' if seen == 1 else 's'}"
+        what = [f"middle and spread of {some} of an observation"] * (seen > 0)
         what += ["size of the rewards"] * (seen < len(self.asked))
         return (
             f"private units: {' and '.join(what)}, from one sum that takes {self.share:.0%} of the "
@@ -122,14 +124,19 @@ class UnitsPlan:
 
 
 def plan_units(
-    asked: Sequence[Asked], *, alone: float, expected: float, part: Part = EVERYBODY
+    asked: Sequence[Asked],
+    *,
+    alone: float,
+    expected: float,
+    most: float = MOST_SHARE,
+    part: Part = EVERYBODY,
 ) -> UnitsPlan | None:
-    """As little noise as is needed; None where that takes too much of the budget.
+    """As much noise as there may be; None where that takes more than the share `most` of a budget.
 
     `alone` is the noise multiplier of a sum that has all of the budget.
     """
     needed = (error_of(alone, len(asked), expected) / MOST_ERROR) ** 2
-    if needed > MOST_SHARE:
+    if needed > most:
         return None
     share = max(needed, LEAST_SHARE)
     return UnitsPlan(
@@ -141,9 +148,9 @@ def plan_units(
     )
 
 
-def experts_needed(asked: int, alone: float) -> int:
+def experts_needed(asked: int, alone: float, most: float = MOST_SHARE) -> int:
     """How many experts must be declared for a plan of so many numbers."""
-    return math.ceil(error_of(alone, asked, 1.0) / MOST_ERROR / math.sqrt(MOST_SHARE))
+    return math.ceil(error_of(alone, asked, 1.0) / MOST_ERROR / math.sqrt(most))
 
 
 def error_of(noise_multiplier: float, asked: int, expected: float) -> float:
@@ -273,4 +280,4 @@ def quantile(shares: Floats, edges: Floats, at: float) -> float:
 def _rounded(centre: float, scale: float) -> Unit:
     """To two digits of the scale: more are not known, and these are read by people."""
     digits = 1 - math.floor(math.log10(scale))
-    return Unit(round(centre, digits), round(scale, digits))
+    return Unit(round(centre, digits) + 0.0, round(scale, digits))  # and no -0
