@@ -122,6 +122,32 @@ def test_tables_that_are_not_utf8_are_one_sentence(tmp_path: Path, refused: Refu
     assert "log.parquet" in refused("demos", "import", str(parquet), *IMPORT)
 
 
+HEADER = "expert,episode,step,observation_0,action,reward,terminated"
+EMPTY = {
+    b"": "has no header",
+    b"\xef\xbb\xbf": "has no header",
+    b"\n\n": "has no header",
+    b"  \r": "has no header",
+    HEADER.encode(): "there is no row",
+    HEADER.encode() + b"\n": "there is no row",
+    HEADER.encode("utf-16"): "is no text in UTF-8",
+    b"exp\xe9rt,episode\n": "is no text in UTF-8",
+}
+
+
+@pytest.mark.parametrize("content", EMPTY)
+def test_a_csv_without_rows_or_in_another_encoding_is_one_sentence(
+    content: bytes, tmp_path: Path, refused: Refused
+) -> None:
+    csv, said = tmp_path / "log.csv", EMPTY[content]
+    csv.write_bytes(content)
+    assert said in refused("demos", "import", str(csv), *IMPORT)
+    if said != "there is no row":
+        sketch = ("--sketch", str(tmp_path / "columns.toml"))
+        assert said in refused("demos", "import", str(csv), *sketch)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
 @pytest.mark.usefixtures("frugal")
 def test_a_small_parquet_that_declares_too_much_is_refused_by_what_it_declares(
     tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch

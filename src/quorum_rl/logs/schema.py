@@ -51,13 +51,18 @@ def csv_header(file: Path) -> list[str]:
     """The names in the first line of a CSV file.
 
     Raises:
-        QuorumError: if that cannot be read.
+        QuorumError: if there is none, or it cannot be read.
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
-            return next(csv.reader(opened), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            names = next(csv.reader(opened), [])
+    except UnicodeDecodeError as error:
+        raise QuorumError(f"{str(file)!r} is no text in UTF-8: save it as such.") from error
+    except (OSError, csv.Error) as error:
         raise QuorumError(f"{str(file)!r}: {error}: correct the file.") from error
+    if not any(name.strip() for name in names):
+        raise QuorumError(f"{str(file)!r} has no header: give the names of the columns first.")
+    return names
 
 
 def flattened(table: Any) -> Any:

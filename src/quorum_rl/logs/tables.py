@@ -68,7 +68,7 @@ def _read(file: Path, declared: Declared | None, columns: TableColumns) -> Demon
         check_said({METADATA_KEY: embedded}, metadata.get(DIGEST_KEY), file)
     known = settled(declared, embedded, repr(str(file)))
     if table.num_rows == 0:
-        raise QuorumError(f"{str(file)!r}: there is no row; give at least one episode.")
+        raise _without_rows(file)
     reader = Reader(file, table)
     seen = observed_columns(
         reader.schema,
@@ -80,6 +80,10 @@ def _read(file: Path, declared: Declared | None, columns: TableColumns) -> Demon
         known = _named(known, seen, reader.categories(columns.action))
     made = from_rows(_rows(reader, known, seen, columns), known, reader.place)
     return replace(made, expert_names=reader.names(columns.expert))
+
+
+def _without_rows(file: Path) -> QuorumError:
+    return QuorumError(f"{str(file)!r}: there is no row; give at least one episode.")
 
 
 def _named(declared: Declared, seen: Sequence[Column], labels: tuple[str, ...]) -> Declared:
@@ -212,6 +216,8 @@ def _read_csv(file: Path, declared: Declared | None, columns: TableColumns) -> A
             ),
         )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if "Empty CSV file" in str(error):
+            raise _without_rows(file) from error
         # Arrow counts the header as a row; we count rows of data.
         found = re.search(r"Row #(\d+): (.*)", str(error))
         where = f", row {int(found[1]) - 1}: {found[2]}" if found else f": {error}"
