@@ -38,7 +38,7 @@ class RunMetrics:
     - `epsilon`, `noise_over_signal`: what the run has spent so far, and its noise in the mean of
       the private steps so far; where it has any.
     - `loss_on_released`: of the parameters that training would return then; where there is released
-      data.
+      data, and the loss is a number.
 
     Guarantee: a function of declared numbers, of released data and of parameters that the guarantee
     covers at every step, so it may be shown and costs nothing.
@@ -68,7 +68,8 @@ class RunMetrics:
             params, target = jax.tree.map(
                 lambda leaf: leaf[0], (result_of(self._plan.recipe, state), state.target)
             )
-            found["loss_on_released"] = float(_mean_loss(learner)(params, target, self._seen))
+            loss = float(_mean_loss(learner)(params, target, self._seen))
+            found |= {"loss_on_released": loss} if math.isfinite(loss) else {}
         try:
             with self._path.open("a") as file:
                 file.write(json.dumps(found) + "\n")

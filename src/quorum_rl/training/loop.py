@@ -227,7 +227,11 @@ def _private_step(
 def _plain_step(
     recipe: Recipe, state: TrainState, runs: Run, plain: Transition | None
 ) -> TrainState:
-    """One step without noise of every run; nothing without data, where every step is private."""
+    """One step without noise of every run; nothing without data, where every step is private.
+
+    Beside private steps, one that would leave parameters without numbers is not taken: a released
+    prefix of states beyond measure is one expert's, and must not end what is paid for.
+    """
     if plain is None:
         return state
 
@@ -237,7 +241,13 @@ def _plain_step(
         part = (first, jnp.where(end == 0, len(plain.reward), end))
         batch = plain_batch(plain, chosen, recipe.batch_size, part)
         gradient = mean_gradient(recipe.learner, state.params, state.target, batch, own)
-        return _server_step(recipe, state, run, gradient, is_private=False)
+        made = _server_step(recipe, state, run, gradient, is_private=False)
+        if recipe.private_shape is None:
+            return made
+        sound = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(made.params)]).all()
+        stays = replace(state, step=made.step)
+        taken: TrainState = jax.tree.map(lambda new, old: jnp.where(sound, new, old), made, stays)
+        return taken
 
     return jax.vmap(of_run)(state, runs)
 
