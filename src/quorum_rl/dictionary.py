@@ -39,9 +39,9 @@ class Column:
     shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_text("the name of a column", self.name)
+        check_text("the name of a column", self.name)
         if self.unit is not None:
-            _check_text(f"the unit of column {self.name!r}", self.unit)
+            check_text(f"the unit of column {self.name!r}", self.unit)
         for what in ("fill", "low", "high"):
             _check_number(f"the {what} of column {self.name!r}", getattr(self, what))
         if (self.low is None) != (self.high is None) or (
@@ -103,7 +103,7 @@ class Dictionary:
 
     def __post_init__(self) -> None:
         for label in self.action_labels:
-            _check_text("the label of an action", label)
+            check_text("the label of an action", label)
         for what, names in (("columns", self.names), ("actions", self.action_labels)):
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -255,7 +255,7 @@ def _numbers(values: Any, column: Column) -> npt.NDArray[np.float64]:
     return found.astype(np.float64).reshape(*several, column.size)
 
 
-def _check_text(what: str, text: Any) -> None:
+def check_text(what: str, text: Any) -> None:
     if not (isinstance(text, str) and text.isprintable() and 0 < len(text) <= LONGEST):
         said = text if not isinstance(text, str) or len(text) <= LONGEST else text[:20] + "…"
         raise QuorumError(f"{what} is {said!r}: give a text of one line, not empty.")

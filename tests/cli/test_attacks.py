@@ -15,6 +15,9 @@ from ledger_files import BOTH, FLOOR, TRAINING, charge, ledger_of
 
 from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.cli.main import main
+from quorum_rl.dictionary import Column, Dictionary
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs import Declared, from_episodes, save_demonstrations
 
 Refused = Callable[..., str]
 
@@ -120,6 +123,30 @@ def test_tables_that_are_not_utf8_are_one_sentence(tmp_path: Path, refused: Refu
     one = {"episode": [0], "step": [0], "observation_0": [1.0], "action": [0], "reward": [1.0]}
     pq.write_table(pa.table({"expert": raw, **one, "terminated": [True]}), parquet)
     assert "log.parquet" in refused("demos", "import", str(parquet), *IMPORT)
+
+
+TAGS = ("[/red]", "[link=https://example.org]a[/link]", ":smile:", "<script>")
+
+
+@pytest.mark.parametrize("text", TAGS)
+def test_a_text_of_a_hostile_log_is_printed_as_it_stands(
+    text: str, tmp_path: Path, quorum: Any
+) -> None:
+    """Rich takes words in brackets for tags of its own: some are errors, and some hide text."""
+    named = Dictionary((Column(text, unit=text),), (text, "other"))
+    declared = Declared(2, 1, horizon=1, world=text, smoothing=text, dictionary=named)
+    log = from_episodes(declared, expert=[0], length=[1], observations=[[0.0], [0.0]], actions=[0],
+                        rewards=[0.0], terminated=[True], truncated=[False])  # fmt: skip
+    save_demonstrations(log, tmp_path / "log.arrow")
+    said = quorum("demos", "show", tmp_path / "log.arrow")
+    assert said.count(text) == 5
+
+
+@pytest.mark.parametrize("name", ["world", "smoothing", "machine", "identity", "experts_identity"])
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eab", "x" * 300, ""])
+def test_a_text_that_moves_the_terminal_is_not_declared(name: str, text: str) -> None:
+    with pytest.raises(QuorumError, match=f"the declared {name} is .*: give a text of one line"):
+        Declared(2, 1, horizon=1, **{name: text})  # type: ignore[arg-type]
 
 
 HEADER = "expert,episode,step,observation_0,action,reward,terminated"

@@ -40,7 +40,7 @@ class Show:
         out.print(made.statement)
         for assumption in made.assumptions:
             said = f"  assumes {assumption.name} ({assumption.answer}): {assumption.text}"
-            out.print(said, markup=False, emoji=False)
+            out.print(said)
         for title, texts in (
             ("not accounted", made.not_accounted),
             ("limitation", made.limitations),

@@ -53,7 +53,8 @@ def console(*, stderr: bool = False) -> "Console":
             """A reader who left is not an error; `main` ends the command."""
             raise BrokenPipeError
 
-    return Quiet(highlight=False, soft_wrap=True, stderr=stderr)
+    # What is printed is text, whoever wrote it: a label such as [/x] would be a tag of rich's.
+    return Quiet(highlight=False, markup=False, emoji=False, soft_wrap=True, stderr=stderr)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.dictionary import Dictionary, dictionary_of
+from quorum_rl.dictionary import Dictionary, check_text, dictionary_of
 from quorum_rl.errors import QuorumError, at_least, require
 
 VERSION: Final = 1
@@ -78,8 +78,8 @@ class Declared:
                 f"lies between 0 and {1 / self.action_count:.6g}."
             )
         for name in TEXTS:
-            if not isinstance(getattr(self, name), str | None):
-                raise QuorumError(f"the declared {name} is {getattr(self, name)!r}: give a text.")
+            if getattr(self, name) is not None:
+                check_text(f"the declared {name}", getattr(self, name))
         for name, number in self.world_params.items():
             if not isinstance(number, int | float | np.number):
                 raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
