@@ -66,17 +66,13 @@ class LearnerFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingFlags(LearnerFlags):
-    """What all commands that train are told."""
+class RunFlags(LearnerFlags):
+    """What all commands that train are told, wherever the logs are."""
 
-    demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
-    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
     epsilon: float
     """The most that the policy may cost, all stages together."""
     delta: float
     """The delta of the guarantee."""
-    minimum_experts: int | None = None
-    """How many experts there are at least, where the demonstrations do not declare it."""
     folder: Path = Path("runs/fit")
     """Where everything is written."""
     ledger: Path | None = None
@@ -87,11 +83,21 @@ class TrainingFlags(LearnerFlags):
     accepted_by: str | None = None
     """Who answers for them, such as 'A. Weber, data protection': the ledger, the certificate, the
     report and the bundle name them, with the date."""
-    diagnostics_not_private: bool = False
-    """I know that the non-private method must not be used on real experts."""
     json: bool = False
     """Print the facts at the end as JSON, and everything else to the standard error."""
     settings: Settings = field(default_factory=FitSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFlags(RunFlags):
+    """What all commands are told that train on logs of this machine."""
+
+    demonstrations: Annotated[Path, Positional("DEMONSTRATIONS")]
+    """What the experts did: a file of 'quorum demos collect' or 'quorum demos import'."""
+    minimum_experts: int | None = None
+    """How many experts there are at least, where the demonstrations do not declare it."""
+    diagnostics_not_private: bool = False
+    """I know that the non-private method must not be used on real experts."""
 
 
 @dataclass(frozen=True, kw_only=True)

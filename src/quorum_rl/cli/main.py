@@ -44,6 +44,10 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "release": ("Stage 1: release the prefixes that a quorum agrees on.", ()),
     "fit": ("Both stages: from demonstrations and experts to a policy.", ()),
+    "site": (
+        "Logs that stay at their own sites: start a site, fit from all of them.",
+        ("start", "fit"),
+    ),
     "sweep": ("Many settings tried together, and the best of them accounted.", ()),
     "evaluate": ("How good a finished policy is, which costs no privacy.", ()),
     "report": ("A finished run as one page that needs no network.", ()),

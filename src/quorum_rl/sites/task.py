@@ -89,6 +89,14 @@ class Task:
     most: int
     ledger: Witness
 
+    def in_words(self) -> str:
+        """What the site's people should know of it."""
+        return (
+            f"{self.rounds} rounds that cost epsilon = {self.epsilon:g} at delta = {self.delta:g} "
+            f"under the ledger {self.ledger.ledger}; the coordinator sees this site's sums and "
+            "draws the noise"
+        )
+
     @property
     def shape(self) -> StepShape:
         return StepShape(self.contribution, self.chunk, self.normalised)

@@ -1,0 +1,246 @@
+"""The sites that a SuperLink of Flower connects to this coordinator."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.sites.records import (
+    FACTS,
+    SUM,
+    answer_in,
+    facts_in,
+    of_facts,
+    of_question,
+    require_flower,
+)
+from quorum_rl.sites.task import Answer, Facts, Question
+
+SECONDS_BETWEEN_LOOKS: Final = 0.25
+SECONDS_FOR_A_TASK: Final = 30.0
+# Flower registers a run by the app that it would send to SuperNodes; Quorum's sites run their own.
+APP: Final = """
+[project]
+name = "quorum"
+version = "1.0.0"
+description = "Quorum's sites run the code that is installed there."
+license = "Apache-2.0"
+dependencies = ["flwr>=1.41"]
+
+[tool.flwr.app]
+publisher = "quorum"
+
+[tool.flwr.app.components]
+serverapp = "quorum_rl.sites:serverapp"
+clientapp = "quorum_rl.sites:clientapp"
+"""
+
+
+class FlowerSites:
+    """Sites by the nodes that they are. `seconds` is how long a round waits for one of them.
+
+    Who was late is asked again and no more waited for, until it answers in time.
+    """
+
+    def __init__(self, grid: Any, seconds: float) -> None:
+        self._grid, self._seconds = grid, seconds
+        self._nodes: dict[str, int] = {}
+        self._known: set[int] = set()
+        self._late: set[str] = set()
+
+    def facts(self, wanted: Collection[str]) -> Mapping[str, Facts]:
+        """Wait for sites of these names, for as long as a round waits."""
+        found: dict[str, Facts] = {}
+        end = time.monotonic() + self._seconds
+        with _linked():
+            while time.monotonic() < end and not all(name in found for name in wanted):
+                found |= self._introduced(wanted)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        return found
+
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
+        with _linked():
+            yield from self._asked(questions)
+
+    def _asked(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
+        self._introduced(questions.keys())
+        names = {}
+        for name, question in questions.items():
+            if name in self._nodes:
+                number = str(question.number)
+                sent = self._sent(of_question(question), self._nodes[name], SUM, number)
+                names[sent] = name
+        waited_for = {name for name in names.values() if name not in self._late}
+        waited_for = waited_for or set(names.values())
+        for name, reply in self._replies(names, waited_for):
+            waited_for.discard(name)
+            self._late.discard(name)
+            with suppress(KeyError, TypeError, ValueError):  # of no run and round: as if late
+                yield name, answer_in(reply)
+        self._late |= waited_for
+
+    def _introduced(self, wanted: Collection[str]) -> dict[str, Facts]:
+        """What new nodes say of themselves, who are sites of these names.
+
+        A name belongs to the node that has it until that is gone. Where the SuperLink registers
+        nodes by key and name, theirs is the only one that they can have.
+        """
+        registered = {node.node_id: node.name for node in self._grid.get_nodes()}
+        here = set(registered)
+        gone = {name for name, node in self._nodes.items() if node not in here}
+        self._nodes = {name: node for name, node in self._nodes.items() if name not in gone}
+        new = {self._sent(of_facts({}), node, FACTS, "0"): node for node in here - self._known}
+        self._known = here
+        found: dict[str, Facts] = {}
+        for node, reply in self._replies(new, set(new.values())):
+            with suppress(KeyError, TypeError, ValueError):
+                facts = facts_in(reply)
+                name = facts["name"]
+                is_whose = registered[node] in ("", name)  # it was registered as nobody else
+                if is_whose and name in wanted and name not in self._nodes:
+                    self._nodes[name] = node
+                    found[name] = facts
+        return found
+
+    def _sent(self, record: Any, node: int, kind: str, group: str) -> str:
+        from flwr.app import Message
+
+        message = Message(
+            record, dst_node_id=node, message_type=kind, ttl=self._seconds + 60, group_id=group
+        )
+        (sent,) = self._grid.push_messages([message])
+        return str(sent)
+
+    def _replies(self, asked: Mapping[str, Any], wanted: Collection[Any]) -> Iterator[Any]:
+        """Who answers, and what, until all wanted ones have or it is late."""
+        open_ones, wanted = dict(asked), set(wanted)
+        end = time.monotonic() + self._seconds
+        while open_ones and wanted and time.monotonic() < end:
+            for reply in self._grid.pull_messages(list(open_ones)):
+                who = open_ones.pop(reply.metadata.reply_to_message_id, None)
+                wanted.discard(who)
+                if who is not None and not reply.has_error():
+                    yield who, reply.content
+            if wanted:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+@contextmanager
+def _linked() -> Iterator[None]:
+    """Where the SuperLink is gone, the run stops: what was done is kept."""
+    import httpx
+
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise Interrupted(f"the SuperLink does not answer any more.") from error
+
+
+@contextmanager
+def sites_by_flower(
+    superlink: str,
+    *,
+    root_certificates: Path | None = None,
+    secret: Path | None = None,
+    insecure: bool = False,
+    seconds: float = 60.0,
+) -> Iterator[FlowerSites]:
+    """The sites behind a SuperLink that was started with `--isolation process`.
+
+    `secret` is the file that it was started with as `--superexec-auth-secret-file`: without one,
+    whoever reaches the SuperLink could take the coordinator's place.
+
+    Raises:
+        QuorumError: if the SuperLink cannot be reached, or does not let this coordinator in.
+    """
+    require_flower()
+    import httpx
+
+    if insecure and root_certificates is not None:
+        raise QuorumError("insecure does not go with certificates: leave them out.")
+    certificates = None if root_certificates is None else root_certificates.read_bytes()
+    to_link = superlink, insecure, certificates
+    try:
+        token = _token(to_link, None if secret is None else secret.read_bytes())
+        grid, beat = _grid(to_link, token)
+    except (httpx.HTTPError, OSError) as error:
+        raise QuorumError(
+            f"the SuperLink at {superlink!r} cannot be reached, or refuses: check its address, "
+            f"certificates and secret ({type(error).__name__})."
+        ) from error
+    beat.start()
+    try:
+        yield FlowerSites(grid, seconds)
+    finally:
+        _end(grid, beat)
+
+
+def _token(to_link: tuple[str, bool, bytes | None], secret: bytes | None) -> str:
+    """Begin a run of Flower, and take it over: the token of its server task."""
+    from flwr.cli.build import build_fab_from_files
+    from flwr.common.serde import fab_to_proto
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.control.control_http_client import ControlHttpClient
+    from flwr.supercore.fab import Fab
+    from flwr.supercore.interceptors import (
+        RuntimeVersionHttpInterceptor,
+        SuperExecAuthHttpInterceptor,
+    )
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    content, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
+    versions = RuntimeVersionHttpInterceptor(component_name="flwr-cli")
+    with ControlHttpClient.from_server_address(*to_link, [versions]) as control:
+        control.StartRun(StartRunRequest(fab=fab_to_proto(Fab("", content, {}))))
+    interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
+    if secret is not None:
+        interceptors.append(
+            SuperExecAuthHttpInterceptor(
+                master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"}
+            )
+        )
+    end = time.monotonic() + SECONDS_FOR_A_TASK
+    with RuntimeHttpClient.from_server_address(*to_link, interceptors) as runtime:
+        while time.monotonic() < end:
+            asked = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
+            found = runtime.AcquireTask(asked)
+            if found.token:
+                return str(found.token)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    raise QuorumError(
+        "the SuperLink gave its task to somebody else: start it with --isolation process, and no "
+        "SuperExec beside it."
+    )
+
+
+def _grid(to_link: tuple[str, bool, bytes | None], token: str) -> tuple[Any, Any]:
+    from flwr.common.serde import run_from_proto
+    from flwr.proto.runtime_pb2 import PullTaskInputRequest
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid
+
+    grid = HttpGrid(*to_link, token=token)
+    client = grid._runtime_client
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    grid.set_run(run_from_proto(given.run))
+    return grid, HeartbeatSender(make_task_heartbeat_fn_http(client))
+
+
+def _end(grid: Any, beat: Any) -> None:
+    """Tell the SuperLink that the run is over."""
+    import httpx
+    from flwr.common.constant import SubStatus
+    from flwr.proto.runtime_pb2 import PushTaskOutputRequest
+
+    beat.stop()
+    with suppress(httpx.HTTPError):
+        done = PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details="")
+        grid._runtime_client.PushTaskOutput(done)
+    grid.close()

@@ -1,0 +1,179 @@
+"""Three sites, a SuperLink and a coordinator as real processes on one machine's loopback.
+
+Needs the extra `sites`, which is not in the lock: it is skipped where Flower is not installed.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from at_sites import ACCEPTED, COST, LEAST, MOST, OTHERS, ROUNDS, logs_at, whole_log
+from commands import networks
+
+from quorum_rl.budget import read_certificate
+from quorum_rl.logs import save_demonstrations
+
+pytest.importorskip("flwr", reason="the extra 'sites' (Flower) is not installed")
+
+QUORUM: Final = (sys.executable, "-m", "quorum_rl")
+SUPERLINK: Final = (
+    sys.executable, "-c", "from flwr.superlink.cli import flower_superlink as run; run()",
+    "--isolation", "process", "--host", "127.0.0.1",
+)  # fmt: skip
+SECONDS: Final = 180
+TASK: Final = (
+    "--learner", "bc", "--hidden", "4", "--epsilon", str(COST["epsilon"]), "--delta",
+    str(COST["delta"]), "--minimum-experts", str(LEAST), "--seed", "1", "--private-steps",
+    str(ROUNDS), "--local-steps", "3", "--transitions-per-expert", "4", "--allow-noise",
+)  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def process(words: Sequence[str], said: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that ends with the block; what it says is in a file."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    home = {"FLWR_HOME": str(said.parent / "flower"), "QUORUM_STATE": str(said.parent / said.stem)}
+    with said.open("wb") as file:
+        made = subprocess.Popen(
+            words, env=os.environ | quiet | home, stdout=file, stderr=subprocess.STDOUT
+        )
+    try:
+        yield made
+    finally:
+        made.kill()
+        made.wait()
+
+
+def until(path: Path, words: str) -> None:
+    end = time.monotonic() + SECONDS
+    while words not in path.read_text():
+        assert time.monotonic() < end, path.read_text()
+        time.sleep(0.1)
+
+
+class Federation:
+    """A SuperLink and the sites of the log, in a folder."""
+
+    def __init__(self, folder: Path, stack: ExitStack, link: Sequence[str] = ()) -> None:
+        self.folder, self._stack = folder, stack
+        self.address = f"127.0.0.1:{free_port()}"
+        self.sites: dict[str, subprocess.Popen[bytes]] = {}
+        port = self.address.rpartition(":")[2]
+        self._start("superlink", *SUPERLINK, "--port", port, *(link or ("--insecure",)))
+        until(folder / "superlink.txt", "Uvicorn running")
+        for name, log in logs_at(whole_log()).items():
+            save_demonstrations(log, folder / f"{name}.arrow")
+
+    def _start(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
+        return self._stack.enter_context(process(words, self.folder / f"{name}.txt"))
+
+    def start(self, name: str, *link: str) -> None:
+        self.sites[name] = self._start(
+            name, *QUORUM, "site", "start", "--name", name, "--log",
+            str(self.folder / f"{name}.arrow"), "--most-experts", str(MOST[name]), "--connect",
+            self.address, *(link or ("--insecure",)),
+        )  # fmt: skip
+
+    def fit(self, *words: str, link: Sequence[str] = ("--insecure",)) -> Any:
+        """The coordinator, under way."""
+        return self._start(
+            "coordinator", *QUORUM, "site", "fit", "--connect", self.address, *link, *TASK,
+            "--sites", *(f"{name}={most}" for name, most in MOST.items()), "--folder",
+            str(self.folder / "run"), "--accept", *ACCEPTED, *words,
+        )  # fmt: skip
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text()
+
+
+@pytest.fixture(name="federation")
+def _federation(tmp_path: Path) -> Iterator[Federation]:
+    with ExitStack() as stack:
+        yield Federation(tmp_path, stack)
+
+
+@pytest.fixture(scope="module", name="central")
+def _central(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a plain fit in one process."""
+    folder = tmp_path_factory.mktemp("central")
+    save_demonstrations(whole_log(), folder / "log.arrow")
+    words = (*QUORUM, "fit", str(folder / "log.arrow"), *TASK, "--folder", str(folder / "run"))
+    with process((*words, "--accept", ACCEPTED[0], OTHERS), folder / "fit.txt") as fit:
+        assert fit.wait(SECONDS) == 0, (folder / "fit.txt").read_text()
+    return folder / "run"
+
+
+def same_policy(run: Path, other: Path) -> None:
+    found, wanted = networks(run), networks(other)
+    assert found == wanted
+
+
+def test_three_processes_give_the_policy_of_one_to_the_bit(
+    federation: Federation, central: Path
+) -> None:
+    for name in MOST:
+        federation.start(name)
+    fit = federation.fit("--minimum-sites", "3")
+    assert fit.wait(SECONDS) == 0, federation.said("coordinator")
+    same_policy(federation.folder / "run", central)
+    theirs, ours = (read_certificate(run / "certificate.json") for run in
+                    (central, federation.folder / "run"))  # fmt: skip
+    assert theirs.epsilon == ours.epsilon
+    assert f"{ROUNDS} rounds that cost epsilon" in federation.said("north")
+
+
+def test_a_site_that_is_killed_is_missed_and_the_run_ends_with_the_same_certificate(
+    federation: Federation, central: Path
+) -> None:
+    for name in MOST:
+        federation.start(name)
+    fit = federation.fit("--minimum-sites", "2", "--patience", "20")
+    until(federation.folder / "south.txt", "rounds that cost")
+    federation.sites["south"].send_signal(signal.SIGKILL)
+    assert fit.wait(SECONDS) == 0, federation.said("coordinator")
+    ours = read_certificate(federation.folder / "run" / "certificate.json")
+    assert ours.epsilon == read_certificate(central / "certificate.json").epsilon
+
+
+def test_a_killed_coordinator_goes_on_to_the_same_bits(
+    federation: Federation, central: Path
+) -> None:
+    for name in MOST:
+        federation.start(name)
+    fit = federation.fit()
+    kept = federation.folder / "run" / "private" / "sums"
+    end = time.monotonic() + SECONDS
+    while not (kept / "sum-2.safetensors").exists():
+        assert time.monotonic() < end, federation.said("coordinator")
+        assert fit.poll() is None, federation.said("coordinator")
+        time.sleep(0.01)
+    fit.kill()
+    fit.wait()
+    again = federation.fit()
+    assert again.wait(SECONDS) == 0, federation.said("coordinator")
+    same_policy(federation.folder / "run", central)
+
+
+def test_without_flower_at_the_address_it_is_one_sentence(tmp_path: Path) -> None:
+    save_demonstrations(logs_at(whole_log())["east"], tmp_path / "east.arrow")
+    words = (*QUORUM, "site", "fit", "--connect", f"127.0.0.1:{free_port()}", "--insecure", *TASK,
+             "--sites", "east=20", "--folder", str(tmp_path / "run"))  # fmt: skip
+    with process(words, tmp_path / "fit.txt") as fit:
+        assert fit.wait(SECONDS) == 2
+    assert "cannot be reached" in (tmp_path / "fit.txt").read_text()
+    assert "Traceback" not in (tmp_path / "fit.txt").read_text()
+    assert not (tmp_path / "run").exists()
