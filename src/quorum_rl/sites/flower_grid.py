@@ -110,8 +110,7 @@ class FlowerSites:
         message = Message(
             record, dst_node_id=node, message_type=kind, ttl=self._seconds + 60, group_id=group
         )
-        (sent,) = self._grid.push_messages([message])
-        return str(sent)
+        return str(next(iter(self._grid.push_messages([message])), None))  # none has no reply
 
     def _replies(self, asked: Mapping[str, Any], wanted: Collection[Any]) -> Iterator[Any]:
         """Who answers, and what, until all wanted ones have or it is late."""
@@ -135,7 +134,7 @@ def _linked() -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise Interrupted(f"the SuperLink does not answer any more.") from error
+        raise Interrupted("the SuperLink does not answer any more.") from error
 
 
 @contextmanager
