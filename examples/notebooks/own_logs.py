@@ -94,7 +94,7 @@ made = fit(
     judges=0.25,
     return_bounds=(0, arrivals),
     folder="runs/door",
-    accepted=["one-expert-each"],
+    accepted=["one-expert-each", "own-names"],
     accepted_by="A. Weber, data protection",
 )
 print(made.certificate.statement)

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from ledger_records import DELTA, charged
 
-from quorum_rl.budget import ASSUMPTIONS, AT_SITES, Ledger, certificate, read_ledger, verify
+from quorum_rl.budget import (
+    ASSUMPTIONS,
+    AT_SITES,
+    OF_PARTS,
+    Ledger,
+    certificate,
+    read_ledger,
+    verify,
+)
 from quorum_rl.budget.certificates import rounded_up
 from quorum_rl.budget.record import RELATION
 from quorum_rl.budget.verifier import TOLERANCE
@@ -112,7 +120,7 @@ def test_assumptions_are_those_the_events_need_and_say_who_accepted_them(
         event: {assumption.name for assumption in certificate(charged(event)).assumptions}
         for event in (release, stopping, training)
     }
-    here = set(ASSUMPTIONS) - set(AT_SITES)
+    here = set(ASSUMPTIONS) - {*AT_SITES, *OF_PARTS}
     assert needed[release] == here
     assert needed[stopping] == here - {"floor-everywhere"}
     assert needed[training] == {"one-expert-each"}

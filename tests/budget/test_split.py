@@ -153,7 +153,7 @@ def test_the_second_opinion_agrees_and_a_forgotten_part_is_found() -> None:
     made = certificate(record)
     assert verify(record, epsilon=made.epsilon).holds
     assert "judges with probability 0.15" in made.statement
-    assert any("another name" in said for said in made.limitations)
+    assert [one.name for one in made.assumptions] == ["one-expert-each", "own-names"]
     for forgotten in range(2):  # everybody's events, or those of the dearer part
         rest = [event for n, event in enumerate((plain, LEARNED, JUDGED)) if n != forgotten]
         assert not verify(record, epsilon=total_epsilon(rest, DELTA)).holds

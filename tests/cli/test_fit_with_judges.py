@@ -10,7 +10,7 @@ from quorum_rl.budget import key_path
 
 SMALL = ("--epsilon", "20", "--delta", "1e-3", "--minimum-experts", "136", "--hidden", "2",
          "--private-steps", "2", "--local-steps", "2", "--transitions-per-expert", "2",
-         "--accept", "one-expert-each")  # fmt: skip
+         "--accept", "one-expert-each", "own-names")  # fmt: skip
 JUDGED = (*SMALL, "--judges", "0.2", "--return-bounds", "-5", "500")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, same_weights
 
-from quorum_rl.budget import Budget, Ledger, check_certificate, key_path, read_ledger
+from quorum_rl.budget import Budget, Ledger, SplitKey, check_certificate, key_path, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.judging import parted, verdict
 from quorum_rl.logs import Demonstrations
@@ -185,6 +185,19 @@ def test_a_release_is_on_everybody_beside_both_parts(everyone: Crowd, tmp_path: 
     check_certificate(tmp_path / "certificate.json")
     assert made.judging is not None
     assert made.judging.mean_return is None  # no bounds were declared
+
+
+def test_names_that_change_with_who_takes_part_are_the_owners_word(
+    everyone: Crowd, tmp_path: Path
+) -> None:
+    """Numbers that are ranks: without the first expert, everybody behind has another coin."""
+    refused = {"accepted": ("one-expert-each",)}
+    with pytest.raises(QuorumError, match=r"accept by name: own-names \(every expert has one name"):
+        fitted(named(everyone, "ranks"), tmp_path / "run", **CHOICES | refused)
+    assert not (tmp_path / "run").exists()
+    key = SplitKey(0.5, bytes(range(32)))
+    parts = [key.judges([str(rank) for rank in range(count)]) for count in (40, 39)]
+    assert (parts[0][1:] != parts[1]).any()  # the others, with the first expert and without
 
 
 @pytest.mark.parametrize(

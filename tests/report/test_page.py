@@ -12,7 +12,7 @@ import pytest
 from ledger_files import answered
 from reported_runs import COMPARISON, RELEASE, TRAINING, change_json, write_run
 
-from quorum_rl.budget import ASSUMPTIONS, AT_SITES, Ledger, certificate, read_ledger
+from quorum_rl.budget import ASSUMPTIONS, AT_SITES, OF_PARTS, Ledger, certificate, read_ledger
 from quorum_rl.budget.schema import read_certificate
 from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.report import write_report
@@ -237,7 +237,9 @@ def test_the_page_names_who_answers_and_when(run_folder: Path) -> None:
     assert f"{html.escape(ATTACK, quote=False)}".replace("'", "&#39;").replace('"', "&#34;") in page
     text = " ".join(found.shown)
     assert f"{ATTACK} ({day})" in text  # at the top
-    assert text.count(f"accepted by {ATTACK} on {day}") == len(ASSUMPTIONS) - len(AT_SITES)
+    assert text.count(f"accepted by {ATTACK} on {day}") == len(
+        {*ASSUMPTIONS} - {*AT_SITES, *OF_PARTS}
+    )
 
 
 def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from quorum_rl.budget.ledger import spent_epsilon
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
 from quorum_rl.errors import PERSON
-from quorum_rl.privacy import Event, ReleaseEvent, event_to_json
+from quorum_rl.privacy import EVERYBODY, Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 2  # of a certificate's file: `certificate.schema.json` describes it
 DECIMALS: Final = 4  # of every ε that is shown
@@ -33,6 +33,10 @@ ASSUMPTIONS: Final = {
     ),
     "public-ends": "a trajectory's end is a public function of state, action and time",
     "one-expert-each": "nobody owns two experts",
+    "own-names": (
+        "every expert has one name or number in all logs, which does not depend on who else takes "
+        "part"
+    ),
     "one-site-each": "an expert's logs are at one site only",
     "failures-alike": (
         "whether a site answers, and when, does not depend on what is in its logs or whose they are"
@@ -40,6 +44,7 @@ ASSUMPTIONS: Final = {
 }
 """The assumptions that code cannot check, by the names under which a user accepts them."""
 
+OF_PARTS: Final = ("own-names",)  # where a part of the experts is told by their names
 AT_SITES: Final = ("one-site-each", "failures-alike")  # where logs stay at their own sites
 
 NOT_ACCOUNTED: Final = (
@@ -69,10 +74,6 @@ PARTS: Final = (
     "Each expert is in one of two parts for good, by a secret coin of its own: in the one that "
     "judges with probability {:g}, else in the one that is learned from. What was charged to one "
     "part costs only who is in it, and ε is the larger of what either part has lost."
-)
-SPLIT_LIMITATIONS: Final = (
-    "who is in which part follows from an expert's name: one who has another name in a later log "
-    "may have lost what both parts have",
 )
 WHOLE_LOGS: Final = (
     "No prefixes were released under this ledger: an expert's whole log is protected, whoever "
@@ -199,8 +200,6 @@ def stated(record: LedgerRecord, shown: str, delta: float) -> Certificate:
         limitations = RELEASE_LIMITATIONS + limitations
     if len(releases) < len(record.events):
         limitations += TRAINING_LIMITATIONS
-    if record.is_parted:
-        limitations += SPLIT_LIMITATIONS
     if any(_is_at_sites(charge) for charge in record.charges):
         limitations += SITES_LIMITATIONS
     return Certificate(
@@ -281,8 +280,9 @@ def needed_assumptions(event: Event, *, at_sites: bool = False) -> tuple[str, ..
     `at_sites` says that the logs are at sites of their own.
     """
     if not isinstance(event, ReleaseEvent):
-        return ("one-expert-each", *(AT_SITES if at_sites else ()))
-    here = (name for name in ASSUMPTIONS if name not in AT_SITES)
+        parted = OF_PARTS if event.part != EVERYBODY else ()
+        return ("one-expert-each", *parted, *(AT_SITES if at_sites else ()))
+    here = (name for name in ASSUMPTIONS if name not in (*OF_PARTS, *AT_SITES))
     return tuple(name for name in here if event.p_min > 0 or name != "floor-everywhere")
 
 
