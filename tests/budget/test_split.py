@@ -78,6 +78,13 @@ def test_a_run_that_died_between_key_and_ledger_goes_on_with_that_key(
     assert split_of(ledger) == first
 
 
+def test_a_link_to_a_ledger_leads_to_its_key_too(ledger: Path) -> None:
+    first, link = split_of(ledger), ledger.with_name("link.jsonl")
+    link.symlink_to(ledger)
+    assert split_of(link) == first
+    assert not link.with_name("link.jsonl.split-key").exists()
+
+
 def test_no_copy_of_the_key_stays_behind_a_death(ledger: Path) -> None:
     first = split_of(ledger)
     left = ledger.with_name(f".{ledger.name}.unfinished-abc.split-key")

@@ -47,7 +47,8 @@ class SplitKey:
 
 
 def key_path(ledger: Path) -> Path:
-    """Where the key of a ledger lies."""
+    """Where the key of a ledger lies: beside the file itself, whatever links lead to it."""
+    ledger = ledger.resolve()
     return ledger.with_name(ledger.name + SUFFIX)
 
 

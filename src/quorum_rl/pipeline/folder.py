@@ -4,8 +4,10 @@
 training. It is readable by its owner only, and deleted when the run is complete.
 """
 
+import fcntl
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -206,12 +208,38 @@ class RunFolder:
         """Leave the folder as it was found if the run is refused before it has paid anything.
 
         So whoever was refused can mend anything about the run and start it in the same folder.
+        Whoever starts a run there meanwhile is refused, and takes away nothing.
+
+        Raises:
+            QuorumError: if another process is at work there.
         """
+        with self._alone():
+            made = {self.private.name} - self._found  # what others have made since stays theirs
+            self._found = {entry.name for entry in self.path.iterdir()} - made
+            try:
+                yield
+            except QuorumError:
+                self._withdraw(ledger)
+                raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            with suppress(OSError):  # of a file system without locks
+                self._lock(descriptor)
             yield
-        except QuorumError:
-            self._withdraw(ledger)
-            raise
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise QuorumError(
+                f"another process is at work in {str(self.path)!r}: wait until it ends, or choose "
+                "another folder."
+            ) from error
 
     def _withdraw(self, ledger: Path) -> None:
         begun = "config.json" in self._found or self.state.exists()
