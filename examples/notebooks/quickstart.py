@@ -57,7 +57,7 @@ log
 # %% [markdown]
 # ## One budget, for good
 # All that is ever learned from these pilots is paid from one ledger. ε says how much one pilot can
-# change what comes out: at ε = 1 the best guess about one of them is right 73% of the time.
+# change what comes out: at ε = 1 the best guess about one of them is right at most 74% of the time.
 
 # %%
 from quorum_rl import Budget, fit
