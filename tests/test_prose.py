@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-APPENDIX = {"theory", "reproduction", "limits"}  # proofs, every number run again, a list
+APPENDIX = {"theory", "reproduction"}  # proofs, and every number of the paper run again
 PAGES = [page for page in sorted(ROOT.glob("docs/*.md")) if page.stem not in APPENDIX]
 OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")]
 
