@@ -63,7 +63,6 @@ cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
 cli/test_fit_with_judges.py
-cli/test_fit_with_units.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py

@@ -1,4 +1,4 @@
-"""`quorum fit --judges`: from the plan to what may leave the building."""
+"""`quorum fit --judges`, and `--units`: from the plan to what may leave the building."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from quorum_rl.budget import key_path
 SMALL = ("--epsilon", "20", "--delta", "1e-3", "--minimum-experts", "136", "--hidden", "2",
          "--private-steps", "2", "--local-steps", "2", "--transitions-per-expert", "2",
          "--accept", "one-expert-each", "own-names")  # fmt: skip
-JUDGED = (*SMALL, "--judges", "0.2", "--return-bounds", "-5", "500")
+JUDGED = (*SMALL, "--judges", "0.2", "--return-bounds", "-5", "500", "--units", "private")
 
 
 def test_what_the_judges_say_is_planned_told_reported_and_published(
@@ -19,11 +19,14 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
 ) -> None:
     run, bundle = tmp_path / "run", tmp_path / "bundle"
     planned = quorum.facts("fit", log, *JUDGED, "--folder", run, "--dry-run")
-    assert [event["part"] for event in planned["charges"]] == ["training", "judging"]
+    parts = [event["part"] for event in planned["charges"]]
+    assert parts == ["training", "training", "judging"]
     assert planned["spends"] <= 20
     assert not run.exists()
     facts = quorum.facts("fit", log, *JUDGED, "--folder", run)
     said = json.loads((run / "judging.json").read_text())
+    assert "private units: observations are seen less (" in quorum.err
+    assert len(json.loads((run / "units.json").read_text())["units"]) == 4
     assert "judges: each expert with probability 0.2" in quorum.err
     assert facts["judges"]["mean_return"] == said["mean_return"]
     assert said["mean_return"]["bounds"] == [-5, 500]

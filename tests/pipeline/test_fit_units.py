@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, same_weights
+from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named
 
 from quorum_rl.budget import check_certificate, read_ledger
 from quorum_rl.dictionary import Column, Dictionary
@@ -15,11 +15,12 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import Bc, Cql, get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitSettings, Fitted, UnitsName, units_stage
+from quorum_rl.pipeline.context import planned
 from quorum_rl.pipeline.planning import plan_fit
-from quorum_rl.pipeline.units import units_to_ask
+from quorum_rl.pipeline.units import OBSERVED, in_units, units_to_ask
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
-from quorum_rl.training import Asked, ask_units
+from quorum_rl.training import Asked, Unit, ask_units
 
 LOCAL: Final = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=2)
 CHOICES: Final[dict[str, Any]] = {
@@ -142,12 +143,16 @@ def test_the_judges_are_not_asked(wild: Crowd, tmp_path: Path) -> None:
     assert abs(units_of(made)[0][0] - 9000) < 1500
 
 
-def test_rewards_are_asked_for_too(wild: Crowd, tmp_path: Path) -> None:
-    """They are uniform from 0 to 1: their size is 0.58."""
-    made = fitted(named(wild, "wild, rewards"), tmp_path, **CHOICES | {"learner": "cql"})
-    check_paid(made)
-    learner: Any = made.plan.learner
-    assert 1 < learner.reward_scale < 3
+def test_what_is_found_outranks_what_was_there_and_what_is_not_stays() -> None:
+    asked = (Asked(0), Asked(2), Asked(None))
+    found = (Unit(9.0, 2.0), None, Unit(0.0, 0.3))
+    named = Cql(observation_centre=(1.0, 2.0, 3.0), observation_scale=(4.0, 5.0, 6.0))
+    assert in_units(named, asked, found) == Cql(
+        observation_centre=(9.0, 2.0, 3.0), observation_scale=(2.0, 5.0, 6.0), reward_scale=3.3
+    )
+    assert in_units(Bc(), asked[:2], found[:2]) == Bc(
+        observation_centre=(9.0, 0.0, 0.0), observation_scale=(2.0, 1.0, 1.0)
+    )
 
 
 def test_units_stand_beside_a_release() -> None:
@@ -159,17 +164,20 @@ def test_units_stand_beside_a_release() -> None:
     assert 0.99 * EPSILON < total_epsilon(plan.events, DELTA) <= EPSILON
 
 
-def test_public_units_are_what_they_were(wild: Crowd, tmp_path: Path) -> None:
-    """To the bit: who has public numbers, or wants none, is not asked."""
-    own = {"hidden_sizes": (2,), "observation_centre": (9000.0,), "observation_scale": (1500.0,)}
-    choices = CHOICES | {"learner_settings": own}
-    made = [
-        fitted(named(wild, name), tmp_path / name, **choices | {"units": name})
-        for name in ("auto", "public")
-    ]
-    assert same_weights(*made)
-    assert made[0].plan == made[1].plan
-    assert not (tmp_path / "auto" / "units.json").exists()
+OWN: Final = ((), ()), ((9e3,), (2e3,))
+
+
+@pytest.mark.parametrize("own", [dict(zip(OBSERVED, both, strict=True)) for both in OWN])
+def test_who_has_public_units_or_wants_none_is_not_asked(own: Any, wild: Crowd) -> None:
+    """The plan is that of a fit that never asks, and so is every bit that follows."""
+    common: dict[str, Any] = {
+        "epsilon": EPSILON, "delta": DELTA, "minimum_experts": None, "minimum_trajectories": None,
+        "learner": "bc", "learner_settings": own, "settings": LOCAL,
+        "diagnostics_not_private": False,
+    }  # fmt: skip
+    auto, _, _ = planned(wild.log, None, units="auto", **common)
+    assert auto == planned(wild.log, None, units="public", **common)[0]
+    assert auto.units is None
 
 
 NAMED: Final = Dictionary((Column("a", low=0, high=9), Column("b")))

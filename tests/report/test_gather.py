@@ -14,6 +14,7 @@ from scipy import stats
 
 from quorum_rl.budget import Certificate, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import write_json
 from quorum_rl.privacy import total_epsilon
 from quorum_rl.report.facts import Guarantee, Missing, RunReport
 from quorum_rl.report.gathering import gather
@@ -116,6 +117,16 @@ def test_a_damaged_file_is_named(name: str, content: bytes, run_folder: Path) ->
 def test_a_file_with_a_wrong_fact_is_named(name: str, change: Any, run_folder: Path) -> None:
     change_json(run_folder / name, **change)
     with pytest.raises(QuorumError, match=name.replace(".", r"\.")):
+        gather(run_folder)
+
+
+def test_units_that_were_found_stand_with_the_settings(run_folder: Path) -> None:
+    write_json(run_folder / "units.json", {"said": ["observations are seen less (1 2)", "<b>"]})
+    shown = gather(run_folder)
+    assert shown.settings[-1] == ("private units", "observations are seen less (1 2); <b>")
+    assert "&lt;b&gt;" in render(shown)
+    change_json(run_folder / "units.json", said=None)
+    with pytest.raises(QuorumError, match=r"units\.json"):
         gather(run_folder)
 
 

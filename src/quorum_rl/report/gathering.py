@@ -62,6 +62,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         learned = _learned(config)
         delta = number(config, "delta")
         settings, versions = _settings(config, learned), _versions(config)
+        settings += _units(folder)
         iterations = _iterations(config)
     guarantee, spending, notices = gather_guarantee(folder, delta, ledger)
     if learned.method == "non-private":
@@ -104,6 +105,16 @@ def _settings(config: dict[str, Any], learned: Learned) -> tuple[tuple[str, str]
     """Every choice that decided the run, in the words of the configuration."""
     asked = {name: config[name] for name in ("epsilon", "delta")} | {"learner": learned.learner}
     return tuple((name, _shown(value)) for name, value in (asked | config["settings"]).items())
+
+
+def _units(folder: Path) -> tuple[tuple[str, str], ...]:
+    """What the experts were asked for, in the words of the run."""
+    path = folder / "units.json"
+    if not path.exists():
+        return ()
+    with reading(path, "quorum fit"):
+        said = [str(line) for line in items(read_object(path), "said")]
+    return (("private units", "; ".join(said)),)
 
 
 def _shown(value: Any) -> str:

@@ -67,6 +67,7 @@ REPORTED: Final = (
     "evaluation.json",
     "estimate.json",
     "judging.json",
+    "units.json",
     "comparison.json",
     "metrics.jsonl",
     RELEASED,
