@@ -1,5 +1,7 @@
 """What a site sends, or does not, and a coordinator that is killed; planted bugs beside each."""
 
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from fits import same_weights
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from quorum_rl.budget import read_ledger
+from quorum_rl.budget import Budget, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import Fitted
 from quorum_rl.sites import Answer, Question, Site, SitesHere
@@ -336,6 +338,29 @@ def test_a_log_that_belongs_to_another_ledger_sends_nothing(tmp_path: Path) -> N
     fitted_at_sites(SitesHere(sites()), tmp_path / "first")
     with pytest.raises(QuorumError, match="these demonstrations belong to the ledger"):
         fitted_at_sites(SitesHere(sites()), tmp_path / "second")
+
+
+def test_a_ledger_that_is_older_than_the_logs_remember_gets_no_sum(tmp_path: Path) -> None:
+    """The coordinator's own witnesses may be gone: the sites have theirs."""
+    path = tmp_path / "experts.ledger"
+    budget = Budget.create(path, epsilon=9.0, delta=1e-3)
+    before = path.read_bytes()
+    fitted_at_sites(SitesHere(sites()), tmp_path / "first", budget=budget)
+    fitted_at_sites(SitesHere(sites()), tmp_path / "second", budget=budget)
+    path.write_bytes(before)
+    for room in ("ledgers", "logs", "experts"):
+        for file in (Path(os.environ["QUORUM_STATE"]) / room).glob("*.json"):
+            if json.loads(file.read_text())["path"] is not None:  # a site knows no path
+                file.unlink()
+    with pytest.raises(QuorumError, match="is an older copy"):
+        fitted_at_sites(SitesHere(sites()), tmp_path / "third", budget=budget)
+
+
+def test_a_run_goes_on_with_the_sites_that_it_began_with(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        fitted_at_sites(Dying(2, after=1), tmp_path / "run")
+    with pytest.raises(QuorumError, match=r"begun with sites\.minimum_sites = 1, not 2"):
+        fitted_at_sites(Failing(), tmp_path / "run", minimum_sites=2)
 
 
 def test_sites_that_fitted_once_belong_to_that_ledger(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from at_sites import (
     ACCEPTED,
     COST,
     LEARNER,
+    MOST,
     OTHERS,
     SETTINGS,
     Failing,
@@ -19,6 +20,7 @@ from fits import same_weights
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.pipeline import Fitted, fit
+from quorum_rl.report import publish
 from quorum_rl.sites import SitesHere
 
 
@@ -65,6 +67,13 @@ def test_the_plan_says_who_is_trusted_before_anything_is_charged(tmp_path: Path)
         fitted_at_sites(SitesHere(sites()), tmp_path / "run", accepted=(), report=said.append)
     assert "trusted by everybody" in said[0]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bundle_says_which_sites_and_nothing_else_of_them(tmp_path: Path) -> None:
+    fitted_at_sites(SitesHere(sites()), tmp_path / "run", seed=None, accepted=ACCEPTED)
+    publish(tmp_path / "run", tmp_path / "bundle")
+    (charge,) = read_ledger(tmp_path / "bundle" / "ledger.jsonl").charges
+    assert charge.facts["sites"] == {"most_experts": MOST, "minimum_sites": 1, "sums": "plain"}
 
 
 def test_nothing_secret_stays_in_a_finished_folder(apart: Fitted) -> None:

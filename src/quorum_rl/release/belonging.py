@@ -102,10 +102,18 @@ def belong_elsewhere(log: Demonstrations, ledger: Witness, accepted: Sequence[st
     For whoever has a log and not the ledger. `ledger` is what the ledger's own place says of it.
 
     Raises:
-        QuorumError: if they belong to another ledger.
+        QuorumError: if they belong to another ledger, or to a newer copy of this one.
     """
     with _held(log, ledger.kind):
-        others = [found for found in _remembered(log) if found.witness.ledger != ledger.ledger]
+        known = list(_remembered(log))
+        others = [found for found in known if found.witness.ledger != ledger.ledger]
+        own = [found.witness.lines for found in known if found not in others]
+        if ledger.kind == "production" and max(own, default=0) > ledger.lines:
+            raise QuorumError(
+                f"{_named(log)} remembers {max(own)} lines of the ledger {ledger.ledger}, which "
+                f"has {ledger.lines} now: it is an older copy; bring back the one that was charged "
+                "last."
+            )
         binding = [found for found in others if found.witness.kind == "production"]
         if ledger.kind == "production" and binding and OTHER_EXPERTS not in accepted:
             raise QuorumError(_refusal(log, binding[0]))

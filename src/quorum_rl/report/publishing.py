@@ -76,6 +76,7 @@ REPORTED: Final = (
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z-]+")
+_SITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -263,12 +264,23 @@ def _check_may_be_shown(record: LedgerRecord) -> None:
                 )
 
 
+def _are_sites(fact: Any) -> bool:
+    """Whether this is what a coordinator writes of its sites: their names, and declared numbers."""
+    match fact:
+        case {"most_experts": dict() as most, "minimum_sites": int(), "sums": "plain"}:
+            names = all(_SITE.fullmatch(name) for name in most)
+            return len(fact) == 3 and names and all(type(number) is int for number in most.values())
+    return False
+
+
 def _known_fact(name: str, fact: Any) -> bool:
     match name:
         case "pool" | "whole_log":
             return isinstance(fact, str) and _IDENTITY.fullmatch(fact) is not None
         case "keys" | "configuration":
             return isinstance(fact, str) and _HASH.fullmatch(fact) is not None
+        case "sites":
+            return _are_sites(fact)
         case "accepted":
             return isinstance(fact, list) and all(
                 isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.budget import Budget, Witness, read_ledger
-from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.errors import QuorumError, Rule, at_least, require
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Declared, declared_from_json
 from quorum_rl.pipeline import (
@@ -28,6 +29,10 @@ from quorum_rl.sites.sums import SumsOfRounds, check_room
 from quorum_rl.sites.task import Facts, Sites, Task, sent, task_numbers
 from quorum_rl.training import SummedElsewhere, default_chunk
 
+SITE: Final = Rule(
+    "a name of at most 64 letters, digits, dots, dashes and underscores",
+    lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) is not None,
+)
 ALIKE: Final = ("observation_size", "action_count", "world", "dictionary")
 TRUST: Final = (
     "sums: plain. The coordinator sees each site's sum without noise, and draws the noise: it is "
@@ -53,6 +58,7 @@ class Agreement:
         require("the number of sites", len(self.most_experts), at_least(1))
         require("minimum_sites", self.minimum_sites, at_least(1))
         for name, most in self.most_experts.items():
+            require("the name of a site", name, SITE)
             require(f"the most experts of {name!r}", most, at_least(1))
         if self.minimum_sites > len(self.most_experts):
             raise QuorumError(

@@ -60,7 +60,9 @@ class Site:
     @property
     def facts(self) -> Facts:
         """What the site says of itself: nothing but what is declared."""
-        said = replace(self._log.declared, identity="", experts_identity=None, machine=None)
+        said = replace(
+            self._log.declared, identity="of a site", experts_identity=None, machine=None
+        )
         return {"most": self._most, "declared": declared_to_json(said).decode()}
 
     def answer(self, question: Question) -> Answer:
