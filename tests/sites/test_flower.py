@@ -168,6 +168,16 @@ def test_a_killed_coordinator_goes_on_to_the_same_bits(
     same_policy(federation.folder / "run", central)
 
 
+def test_flowers_secure_aggregation_makes_its_masks_from_32_bits() -> None:
+    """Why it is not offered (docs/limits.md, 21). Once this fails, look at it again."""
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+    seed = bytes(range(32))
+    other = seed[4:8] + seed[:4] + seed[8:]  # the same words in another order
+    masks = [pseudo_rand_gen(one, 2**32, [(1000,)])[0] for one in (seed, other)]
+    assert (masks[0] == masks[1]).all()
+
+
 def test_without_flower_at_the_address_it_is_one_sentence(tmp_path: Path) -> None:
     save_demonstrations(logs_at(whole_log())["east"], tmp_path / "east.arrow")
     words = (*QUORUM, "site", "fit", "--connect", f"127.0.0.1:{free_port()}", "--insecure", *TASK,
