@@ -66,8 +66,8 @@ def test_the_nurses_teach_a_policy_that_answers_by_name(run: Any) -> None:
     assert set(policy.act(np.array([[37.0, 80.0], [41.0, 150.0]]))) == {"wait", "emergency"}
     assert made["made"].judging is not None
     said = json.loads(Path("door-policy/certificate.json").read_text())
-    (held,) = said["assumptions"]
-    assert [who["name"] for who in held["accepted_by"]] == ["A. Weber, data protection"]
+    for held in said["assumptions"]:
+        assert [who["name"] for who in held["accepted_by"]] == ["A. Weber, data protection"]
     for file in Path("door-policy").iterdir():
         assert b"N017" not in file.read_bytes()
 

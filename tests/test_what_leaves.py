@@ -31,7 +31,7 @@ RUN: Final = Path("run")
 LAST: Final = 399  # the expert in question
 STILL: Final = ("--epsilon", "5", "--delta", "0.01", "--local-rate", "1e-60", "--private-steps",
                 "3", "--local-steps", "1", "--hidden", "2", "--judges", "0.5", "--return-bounds",
-                "0", "5", "--accept", "one-expert-each")  # fmt: skip
+                "0", "5", "--accept", "one-expert-each", "own-names")  # fmt: skip
 RELEASING: Final = FitSettings(
     method="selective",
     iterations=6,
