@@ -1,14 +1,19 @@
-"""Releases planned once for all fits of the same numbers."""
+"""Releases and noise planned once for all fits of the same numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import pytest
 
 from quorum_rl.pipeline import planning
-from quorum_rl.privacy import plan_release
+from quorum_rl.privacy import Event, noise_multiplier_for, plan_release
 
 _remembering = lru_cache(maxsize=None, typed=True)(plan_release)
+_calibrated = lru_cache(maxsize=None, typed=True)(noise_multiplier_for)
+
+
+def _noise(*, beside: Sequence[Event] = (), **numbers: float) -> float:
+    return _calibrated(beside=tuple(beside), **numbers)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,4 +24,5 @@ def remembered_plans() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(planning, "plan_release", _remembering)
+        patched.setattr(planning, "noise_multiplier_for", _noise)
         yield
