@@ -142,6 +142,20 @@ def test_a_text_of_a_hostile_log_is_printed_as_it_stands(
     assert said.count(text) == 5
 
 
+def test_names_in_a_file_do_not_move_the_terminal(tmp_path: Path, refused: Refused) -> None:
+    """Here the header of a table, which an error lists: it would clear the screen, and say more."""
+    header = HEADER.replace("expert", "\x1b[2Jimported: 400 experts\x1b[8m\u202e")
+    (tmp_path / "log.csv").write_text(f"{header}\n", encoding="utf-8")
+    said = refused("demos", "import", str(tmp_path / "log.csv"), *IMPORT)
+    assert "choose one of \\x1b[2Jimported: 400 experts\\x1b[8m\\u202e, action" in said
+    assert said.rstrip("\n").isprintable()
+
+
+def test_what_is_printed_does_not_move_the_terminal(quorum: Any, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[2J.ledger"
+    assert "\\x1b[2J.ledger" in quorum("ledger", "create", path, "--research")
+
+
 @pytest.mark.parametrize("name", ["world", "smoothing", "machine", "identity", "experts_identity"])
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eab", "x" * 300, ""])
 def test_a_text_that_moves_the_terminal_is_not_declared(name: str, text: str) -> None:

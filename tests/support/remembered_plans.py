@@ -13,7 +13,7 @@ _calibrated = lru_cache(maxsize=None, typed=True)(noise_multiplier_for)
 
 
 def _noise(*, beside: Sequence[Event] = (), **numbers: float) -> float:
-    return _calibrated(beside=tuple(beside), **numbers)  # type: ignore[arg-type]
+    return _calibrated(beside=tuple(beside), **numbers)
 
 
 @pytest.fixture(scope="module", autouse=True)

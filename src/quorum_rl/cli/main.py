@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from quorum_rl import __version__
 from quorum_rl.cli.configuration import check_no_code, read_table, values_of, without_config
-from quorum_rl.cli.output import RefutedError, check_seed, drop_output
+from quorum_rl.cli.output import RefutedError, check_seed, drop_output, printable
 from quorum_rl.cli.parser import parse
 from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 
@@ -93,7 +93,7 @@ def answering(called: str) -> Iterator[None]:
     """
 
     def stop(sentence: str, status: int) -> NoReturn:
-        print(f"{called}: {sentence}", file=sys.stderr)
+        print(printable(f"{called}: {sentence}"), file=sys.stderr)
         sys.exit(status)
 
     try:

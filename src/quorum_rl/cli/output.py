@@ -44,11 +44,22 @@ def refuting() -> Iterator[None]:
         raise RefutedError(str(error)) from error
 
 
+def printable(text: str) -> str:
+    """The text as it may be printed: what would move the terminal stands there as a name."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+    )
+
+
 def console(*, stderr: bool = False) -> "Console":
     """Where people read: the standard output, or beside it where programs read that."""
     from rich.console import Console
 
     class Quiet(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            told = (printable(each) if isinstance(each, str) else each for each in objects)
+            super().print(*told, **options)
+
         def on_broken_pipe(self) -> None:
             """A reader who left is not an error; `main` ends the command."""
             raise BrokenPipeError
