@@ -18,11 +18,13 @@ from quorum_rl.pipeline import run
 
 # With a seed, and so a mark in the ledger, and without.
 PRIVATE: Final = replace(SETTINGS, method="dp-sgd")
+ANSWERS: Final = ("judging.json", "units.json")
 METHODS: Final[dict[str, dict[str, Any]]] = {
     "local": {"settings": PRIVATE, "seed": 1},
     "release": {"settings": SETTINGS, "seed": None},
 }
-JUDGED: Final = {"settings": PRIVATE, "seed": 1, "judges": 0.2, "return_bounds": (0, 5)}
+JUDGED: Final = {"settings": PRIVATE, "seed": 1, "judges": 0.2, "return_bounds": (0, 5),
+                 "units": "private"}  # fmt: skip
 
 
 def prepare(place: Path) -> None:
@@ -35,7 +37,7 @@ def result(place: Path) -> Any:
     made = read_certificate(place / "run" / "certificate.json")
     return (
         networks(place / "run"),
-        [path.read_text() for path in place.glob("run/judging.json")],
+        [path.read_text() for path in place.glob("run/*.json") if path.name in ANSWERS],
         (made.epsilon, made.marks, made.statement),
         read_ledger(place / "run" / "ledger.jsonl").events,
         everything_in(place),
@@ -67,11 +69,11 @@ def test_killed_at_any_operation_a_fit_ends_the_same(method: str, tmp_path: Path
 
 
 def test_killed_around_any_line_of_its_ledger_a_judged_fit_ends_the_same(tmp_path: Path) -> None:
-    """The split, the charge of the training and that of the judges: all operations take long."""
+    """The split, and the charges of units, training and judges: all operations take long."""
     points = CrashPoints(fit_by(JUDGED), tmp_path)
     lines = [number for number, done in enumerate(points.operations) if done == "write"]
-    assert len(lines) == 3
-    assert points.differences([line + near for line in lines for near in range(-2, 4)]) == []
+    assert len(lines) == 4
+    assert points.differences([line + near for line in lines for near in range(-1, 3)]) == []
 
 
 def marks_later(original: Callable[..., None]) -> Callable[..., None]:

@@ -232,6 +232,18 @@ def test_what_cannot_be_is_refused_in_a_sentence_and_for_free(
     assert not (tmp_path / "run").exists()
 
 
+def test_nobody_is_asked_where_that_would_leave_mostly_noise() -> None:
+    few, wide = replace(PLAIN, minimum_experts=130), Bc(hidden_sizes=(100, 100))
+    asking = units_to_ask("auto", few, FitSettings(), wide, called="bc", given=None)
+    plan = plan_fit(few, wide, epsilon=3.0, delta=1e-4, asking=asking)
+    assert plan.units is None
+    assert plan.mostly_noise is None
+    assert "so none are asked for" in plan.describe()
+    assert asking is not None
+    insisted = plan_fit(few, wide, epsilon=3.0, delta=1e-4, asking=asking._replace(must=True))
+    assert insisted.mostly_noise is not None
+
+
 def test_where_experts_are_too_few_a_plan_says_so_and_asks_nothing() -> None:
     asking = units_to_ask("auto", PLAIN, FitSettings(), Bc(), called="bc", given=None)
     few = replace(PLAIN, minimum_experts=20)

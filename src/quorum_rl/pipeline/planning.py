@@ -12,7 +12,7 @@ from quorum_rl.learners import Learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import PAPER_DELTA_SHARE, Cost, FitPlan, noise_of_mean
 from quorum_rl.pipeline.settings import FitSettings
-from quorum_rl.pipeline.units import Asking, units_beside
+from quorum_rl.pipeline.units import TOO_DEAR, Asking, units_beside
 from quorum_rl.privacy import (
     Event,
     ReleasePlan,
@@ -175,7 +175,7 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
     beside += [] if units is None else [units.event]
     steps, multiplier = steps_and_noise(settings, cost, beside)
     private = private_step(settings, who, multiplier)
-    return task.plan(
+    plan = task.plan(
         release=release,
         units=units,
         private=private,
@@ -184,6 +184,9 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
         notes=(*notes, *too_few),
         noise=noise_to_signal(private, steps, task.learner, declared),
     )
+    if units is None or plan.mostly_noise is None or (task.asking and task.asking.must):
+        return plan
+    return _privately(task._replace(asking=None), release, *notes, TOO_DEAR)
 
 
 def _selectively(task: _Task) -> FitPlan:

@@ -27,6 +27,7 @@ from quorum_rl.training import (
 
 OBSERVED: Final = ("observation_centre", "observation_scale")
 REWARDS: Final = "reward_scale"
+TOO_DEAR: Final = "beside private units steps would be mostly noise, so none are asked for"
 
 
 class Asking(NamedTuple):
