@@ -1,9 +1,11 @@
 """Files: asking for one that is there, and writing so that a reader never sees half of one."""
 
+import errno
 import fcntl
 import importlib.util
 import json
 import os
+import stat
 import sys
 import tempfile
 import tomllib
@@ -62,6 +64,22 @@ def check_memory(path: str | Path, needed: int) -> None:
         )
 
 
+def plain_bytes(path: Path) -> bytes:
+    """The content of a plain file, which takes no more memory than is allowed.
+
+    A pipe would keep its reader waiting, and a device has no end.
+
+    Raises:
+        OSError: if there is none, or it cannot be read.
+        QuorumError: if it is too large.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    check_memory(path, found.st_size)
+    return path.read_bytes()
+
+
 def read_file(path: Path, what: str) -> bytes:
     """The content of a file, which is the user's `what`.
 
@@ -69,7 +87,7 @@ def read_file(path: Path, what: str) -> bytes:
         QuorumError: if it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return plain_bytes(path)
     except FileNotFoundError as error:
         raise QuorumError(f"there is no {what} at {str(path)!r}: give its file.") from error
     except OSError as error:
@@ -109,7 +127,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         QuorumError: if it cannot be read or is no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(plain_bytes(path).decode())
     except OSError as error:
         raise QuorumError(f"{what} {str(path)!r} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of too long a number

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import plain_bytes
 
 CONFIG: Final = "config.json"  # of a run
 MOST_DIGITS: Final = 300  # of a whole number
@@ -57,7 +58,7 @@ def read_object(path: Path) -> dict[str, Any]:
         ValueError: if it is something else.
         OSError: if the file cannot be read.
     """
-    return object_of(path.read_bytes())
+    return object_of(plain_bytes(path))
 
 
 def strict_object(content: bytes, path: Path) -> dict[str, Any]:

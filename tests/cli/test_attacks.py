@@ -1,9 +1,12 @@
 """Files that mean harm are refused in one sentence, before memory is taken or a charge made."""
 
 import json
+import os
 import resource
+import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ledger_files import BOTH, FLOOR, TRAINING, charge, ledger_of
+from reported_runs import write_run
 
 from quorum_rl.budget.record import START, line_of, read_lines
 from quorum_rl.cli.main import main
@@ -40,6 +44,20 @@ def frugal() -> Any:
     resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextmanager
+def in_seconds(most: int) -> Iterator[None]:
+    def hangs(*_: Any) -> None:
+        raise AssertionError(f"a file took longer than {most} seconds")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(most)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def rehashed(content: bytes, number: int, change: Callable[[dict[str, Any]], Any]) -> bytes:
@@ -154,6 +172,53 @@ def test_names_in_a_file_do_not_move_the_terminal(tmp_path: Path, refused: Refus
 def test_what_is_printed_does_not_move_the_terminal(quorum: Any, tmp_path: Path) -> None:
     path = tmp_path / "\x1b[2J.ledger"
     assert "\\x1b[2J.ledger" in quorum("ledger", "create", path, "--research")
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def a_terabyte(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)  # of nothing, so it takes no room
+
+
+@pytest.mark.usefixtures("frugal")
+@pytest.mark.parametrize("endless", [a_pipe, a_device, a_terabyte])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("some.ledger", ("ledger", "show")),
+        ("some.ledger", ("certificate", "show")),
+        ("run/certificate.json", ("certificate", "verify")),
+        ("run/ledger.jsonl", ("certificate", "verify")),
+        ("run/config.json", ("report",)),
+        ("run/config.toml", ("report",)),
+        ("run/metrics.jsonl", ("report",)),
+        ("run/ledger.jsonl", ("report",)),
+    ],
+)
+def test_a_file_without_end_keeps_nobody_waiting(
+    endless: Callable[[Path], None],
+    name: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As an archive may hold them: a pipe waits for its writer, and a device never stops."""
+    write_run(tmp_path / "run")
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    endless(path)
+    asked = path.parent if path.parent.name == "run" else path
+    with in_seconds(10), pytest.raises(SystemExit) as stopped:
+        main([*words, str(asked)])
+    assert stopped.value.code in (1, 2)
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["world", "smoothing", "machine", "identity", "experts_identity"])

@@ -212,6 +212,20 @@ def test_the_command_that_repeats_a_run_is_the_one_that_made_it(run_folder: Path
     assert gather(run_folder).repeat.startswith("quorum_rl.fit(")
 
 
+def test_the_command_that_repeats_a_run_is_no_other_command(run_folder: Path) -> None:
+    """Whoever reads a report may copy it into a shell, and the folder may be anybody's."""
+    hostile = run_folder.rename(run_folder.with_name("x; touch harm"))
+    assert gather(hostile).repeat == (
+        "quorum fit --config 'x; touch harm/config.toml' --folder 'x; touch harm-again'"
+    )
+    (hostile / "config.toml").write_text("[site.fit]\nepsilon = 5.0\n")
+    assert gather(hostile).repeat.startswith("quorum site fit --config ")
+    for table in ('"fit; touch harm #"', "train", 'site."fit; touch harm"'):
+        (hostile / "config.toml").write_text(f"[{table}]\nepsilon = 5.0\n")
+        with pytest.raises(QuorumError, match=r"config.toml' is damaged"):
+            gather(hostile)
+
+
 def test_worlds_that_are_not_ours_are_not_played(written_run: Path, run_folder: Path) -> None:
     shutil.copy(written_run / "policy.safetensors", run_folder)
     config = json.loads((run_folder / "config.json").read_text())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, Rule
+from quorum_rl.files import plain_bytes
 from quorum_rl.json_files import bounded_int
 from quorum_rl.privacy import EVERYBODY, Event, ReleaseEvent, event_from_json
 
@@ -130,7 +131,7 @@ def read_ledger(path: Path | str) -> LedgerRecord:
     """
     path = Path(path)
     try:
-        return record_of(path.read_bytes(), path)
+        return record_of(plain_bytes(path), path)
     except FileNotFoundError as error:
         raise no_ledger(path) from error
     except OSError as error:

@@ -169,6 +169,8 @@ def _is_ledger(path: Path) -> bool:
     """Whether a path is that of a ledger and not of a certificate or a folder."""
     if path.is_dir():
         return False
+    if path.exists() and not path.is_file():
+        return True  # whose reader says what is wrong
     try:
         with path.open("rb") as file:
             return file.read(9) == b'{"entry":'

@@ -5,6 +5,7 @@ from typing import Literal
 
 from quorum_rl import experts, logs, release
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import plain_bytes
 
 Output = Literal["probabilities", "logits"]
 
@@ -55,7 +56,7 @@ def _onnx_files(path: Path, names: tuple[str, ...]) -> list[Path] | None:
 def _listed(path: Path) -> list[Path]:
     """The files that a list names, relative to it."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = plain_bytes(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise QuorumError(f"experts {str(path)!r} cannot be read: {error}.") from error
     return [path.parent / line.strip() for line in lines if line.strip()]

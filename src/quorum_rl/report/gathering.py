@@ -1,6 +1,7 @@
 """The facts of a report, from the files of a run folder."""
 
 import platform
+import shlex
 import tomllib
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -10,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from quorum_rl import __version__
+from quorum_rl.files import plain_bytes
 from quorum_rl.json_files import (
     CONFIG,
     as_object,
@@ -39,6 +41,7 @@ from quorum_rl.report.facts import (
 )
 from quorum_rl.report.guarantee import gather_guarantee
 
+REPEATED: Final = ("fit", "sweep", "site.fit")  # the tables of what writes a configuration
 MOST_POINTS: Final = 400  # of a learning curve; more do not show
 PACKAGES: Final = ("jax", "numpy", "dp-accounting", "optax")
 NOT_PRIVATE: Final = Notice(
@@ -156,8 +159,12 @@ def _repeat(folder: Path) -> str:
     if not path.exists():
         return f"quorum_rl.fit(demonstrations, experts, ...)  # as {shown}/config.json says"
     with reading(path, "quorum fit"):
-        (command,) = tomllib.loads(path.read_text(encoding="utf-8"))  # a table for each command
-    return f"quorum {command} --config {shown}/config.toml --folder {shown}-again"
+        tables = tomllib.loads(plain_bytes(path).decode())
+        names = {*tables, *(f"site.{name}" for name in as_object(tables.get("site", {}), "site"))}
+        (command,) = (name.replace(".", " ") for name in REPEATED if name in names)
+    # Somebody will copy this into a shell, and the folder may have come from anybody.
+    source, target = shlex.quote(f"{shown}/config.toml"), shlex.quote(f"{shown}-again")
+    return f"quorum {command} --config {source} --folder {target}"
 
 
 def _evaluation(folder: Path, world: str | None) -> Maybe[Evaluation]:
@@ -223,7 +230,7 @@ def _learning_curve(folder: Path) -> Maybe[LearningCurve]:
     if not path.exists():
         return Missing("This run wrote no metrics, so there is no learning curve.", meant=False)
     with reading(path, "quorum fit"):
-        lines = [object_of(line) for line in path.read_bytes().splitlines() if line.strip()]
+        lines = [object_of(line) for line in plain_bytes(path).splitlines() if line.strip()]
         values = np.array([(number(line, "step"), number(line, "loss_on_released"))
                            for line in lines if "loss_on_released" in line])  # fmt: skip
     if not len(values):

@@ -14,6 +14,7 @@ from quorum_rl.budget import (
     read_ledger,
 )
 from quorum_rl.errors import QuorumError
+from quorum_rl.files import plain_bytes
 from quorum_rl.json_files import reading
 from quorum_rl.privacy import (
     Event,
@@ -97,7 +98,7 @@ def _second_opinion(made: Certificate, events: list[Event], book: Path) -> Guara
             return Guarantee(made, said, contradicted=True)
         return Guarantee(made, NOT_CHECKED)
     try:
-        found = check_consistent(made, book.read_bytes(), book)
+        found = check_consistent(made, plain_bytes(book), book)
     except QuorumError as error:
         said = str(error).replace(repr(str(book)), "the ledger")  # a path tells whose it is
         return Guarantee(made, said[:1].upper() + said[1:], contradicted=True)
