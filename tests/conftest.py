@@ -139,7 +139,7 @@ training/test_loop.py
 training/test_loop_data.py
 training/test_mechanism.py
 training/test_noise.py
-training/test_units.py
+training/test_private_units.py
 """
 
 
