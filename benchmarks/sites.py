@@ -164,7 +164,9 @@ def by_flower(plan: FitPlan, log: Demonstrations, experts: int, seed: int) -> fl
     """
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+    from flwr.supercore.task_identity import TaskIdentity
 
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # what messages name
     assert plan.private is not None
     step, data, learner = plan.private, expert_data(log), plan.learner
     params = learner.init(
