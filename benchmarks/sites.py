@@ -26,7 +26,15 @@ from quorum_rl.envs import get_world
 from quorum_rl.evaluation import policy_returns, returns_of
 from quorum_rl.logs import Demonstrations, open_demonstrations, save_demonstrations
 from quorum_rl.pipeline import FitPlan, FitSettings, Fitted, fit
-from quorum_rl.sites import Agreement, Site, Sites, SitesHere, fit_at_sites, sites_by_flower
+from quorum_rl.sites import (
+    Agreement,
+    Site,
+    Sites,
+    SitesHere,
+    fit_at_sites,
+    require_flower,
+    sites_by_flower,
+)
 from quorum_rl.training import expert_data
 from quorum_rl.training.data import transitions_of
 
@@ -232,6 +240,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", action="store_true", help="also with real processes")
     given = parser.parse_args()
+    require_flower()
     folder: Path = given.folder
     folder.mkdir(parents=True, exist_ok=True)
     experts = given.sites * given.each
