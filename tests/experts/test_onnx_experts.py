@@ -13,7 +13,7 @@ import pytest
 from scipy.special import softmax
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import OnnxExperts
+from quorum_rl.experts import LoggedExperts, OnnxExperts
 from quorum_rl.experts.checks import check_batch_independence
 
 onnx = pytest.importorskip("onnx")
@@ -97,6 +97,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, networks: list[Layers]) -> 
 @pytest.fixture(scope="module")
 def in_numpy(networks: list[Layers]) -> npt.NDArray[np.float64]:
     return np.stack([softmax(logits_in_numpy(layers, OBSERVATIONS), axis=1) for layers in networks])
+
+
+def test_a_digest_is_of_the_files(folder: Path, tmp_path: Path) -> None:
+    digests = [LoggedExperts(experts_in(folder)).digest() for _ in range(2)]
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.copy(folder / "expert0.onnx", tmp_path / "copy" / "expert3.onnx")
+    assert digests[0] == digests[1] != LoggedExperts(experts_in(tmp_path / "copy")).digest()
 
 
 @pytest.mark.parametrize("row_by_row", [True, False])

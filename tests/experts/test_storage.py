@@ -3,6 +3,7 @@
 import json
 import stat
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import Population, load_population, save_population
+from quorum_rl.experts import LoggedExperts, Population, load_population, save_population
 from quorum_rl.experts.networks import Layer
 from quorum_rl.experts.storage import HEADER_KEY, _checksum
 
@@ -74,6 +75,21 @@ def test_half_precision_returns_the_experts_that_a_reader_will_find(
         jax.tree.leaves(returned.network), jax.tree.leaves(population.network), strict=True
     ):
         np.testing.assert_allclose(np.float32(found), expected, rtol=2**-8)
+
+
+def test_a_digest_is_of_what_decides_the_answers(
+    population: Population, saved: Path, tmp_path: Path
+) -> None:
+    """Not of the identity, which a changed set may keep, nor of where the networks lie."""
+    own = LoggedExperts(population).digest()
+    assert LoggedExperts(load_population(saved)).digest() == own
+    assert LoggedExperts(population.smoothed(0.1)).digest() == own  # the floor is declared
+    bias = np.array(population.network[-1].bias)
+    bias[0, 0] += 1
+    layers = (*population.network[:-1], population.network[-1]._replace(bias=bias))
+    assert LoggedExperts(replace(population, network=layers)).digest() != own
+    half = save_population(population, tmp_path / "half.safetensors", half_precision=True)
+    assert LoggedExperts(half).digest() != own
 
 
 def test_half_precision_saved_again_stays_the_same(population: Population, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import networks
-from fits import SETTINGS, Crowd, fitted, named
+from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, named
+from tree_logs import TableExperts
 
 from quorum_rl.budget import commitment, read_ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts import LoggedExperts
 from quorum_rl.pipeline import context
 from quorum_rl.release import read_released_with_facts, save_released
 
@@ -203,6 +205,41 @@ def test_one_noise_is_not_taken_beside_two_releases(
         fitted(one, folder, **PRIVATE | {"settings": SETTINGS})
     save_released(released, folder / "released.parquet", facts)
     fitted(one, folder, **PRIVATE | {"settings": SETTINGS})
+
+
+class Kept(TableExperts):
+    """Who can be told from others by what they hold, as those in files can."""
+
+    def contents(self) -> Iterator[Any]:
+        return iter([self.tables.tobytes()])
+
+
+def kept(one: Crowd, preference: float) -> Crowd:
+    """The crowd whose first expert prefers action 0 so much, under the same identity."""
+    tables = np.broadcast_to([0.9, 0.1], (EXPERTS, HORIZON + 1, 2)).copy()
+    tables[0] = preference, 1 - preference
+    asked = Kept(observation_size=1, action_count=2, p_min=0.1, tables=tables, identity="same")
+    return one._replace(experts=LoggedExperts(asked))
+
+
+def test_one_noise_is_not_added_to_what_two_sets_of_experts_answer(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, folder = named(everyone, "other experts"), tmp_path / "run"
+    choices: dict[str, Any] = {"settings": SETTINGS, "seed": None}
+
+    def stop(*_: Any) -> Any:
+        raise StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("quorum_rl.pipeline.release_stage.save_released", stop)
+        with pytest.raises(StoppedError):
+            fitted(kept(one, 0.9), folder, **choices)
+    assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
+    (folder / "private" / "remaining.npz").unlink(missing_ok=True)
+    with pytest.raises(QuorumError, match=OTHER_DATA):
+        fitted(kept(one, 0.5), folder, **choices)
+    fitted(kept(one, 0.9), folder, **choices)
 
 
 def test_without_the_digest_one_noise_is_added_to_two_logs(

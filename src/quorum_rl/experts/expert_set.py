@@ -8,6 +8,7 @@ Three types say where in the flow a set stands:
   them now would query policies that did not act, and the guarantee of the release would be void.
 """
 
+import hashlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -146,6 +147,10 @@ class UnloggedExperts(_Queries, ABC):
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         """What some of the experts do, evaluated at once; see `ExpertSet`."""
 
+    def contents(self) -> Iterator[Any]:
+        """What decides their answers; nothing where nobody can tell, as of functions."""
+        return iter(())
+
     def taken_probabilities(
         self, experts: slice, observations: npt.ArrayLike, actions: npt.ArrayLike
     ) -> npt.NDArray[np.float64]:
@@ -263,6 +268,13 @@ class LoggedExperts(_Queries):
     @property
     def identity(self) -> str:
         return self.generated_by.identity
+
+    def digest(self) -> str:
+        """A hash of what decides what they answer, as far as that is known. SENSITIVE."""
+        digest = hashlib.sha256()
+        for part in self.generated_by.contents():
+            digest.update(part)
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.generated_by)

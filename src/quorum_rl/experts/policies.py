@@ -1,11 +1,11 @@
 """Experts whose policies somebody else wrote: Python functions, or ONNX files."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Required, TypedDict, Unpack
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -228,6 +228,9 @@ class OnnxExperts(_AskedInTurn):
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def contents(self) -> Iterator[Any]:
+        return (file.read_bytes() for file in self.files)
 
     def _as_probabilities(self, answers: Probabilities) -> Probabilities:
         if self.output != "logits":

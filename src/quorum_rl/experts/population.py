@@ -5,7 +5,7 @@ differently in another shape, so every query and every roll-out for the logs goe
 `PlacedNetworks`, which only ever multiplies blocks of one shape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -55,6 +55,10 @@ class Population(UnloggedExperts):
 
     def __len__(self) -> int:
         return len(self.network[0].bias)
+
+    def contents(self) -> Iterator[Any]:
+        leaves = (np.ascontiguousarray(leaf) for layer in self.network for leaf in layer)
+        return (leaf.reshape(-1).view(np.uint8) for leaf in leaves)
 
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         states = checked_observations(observations, self.observation_size)

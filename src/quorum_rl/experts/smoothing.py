@@ -4,6 +4,7 @@ The release is private only for policies with a floor p_min > 0 under every acti
 Two ways to reach it; both change the policy, so both come before collecting.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -66,6 +67,9 @@ class SmoothedExperts(UnloggedExperts):
 
     def __len__(self) -> int:
         return len(self.original)
+
+    def contents(self) -> Iterator[Any]:
+        return self.original.contents()
 
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         found = self.original.probabilities_of(experts, observations)

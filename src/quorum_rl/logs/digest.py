@@ -42,10 +42,13 @@ def check_said(said: Mapping[bytes, bytes], digests: bytes | None, path: Path | 
         raise QuorumError(f"what {str(path)!r} declares {CHANGED}.")
 
 
-def salted_digest(log: Demonstrations, salt: Sequence[int]) -> str:
-    """A hash of all that a log holds, under a secret salt: for the private state of a run alone."""
+def salted_digest(log: Demonstrations, salt: Sequence[int], beside: str = "") -> str:
+    """A hash of all that a log holds and of what is beside it, under a secret salt.
+
+    For the private state of a run alone.
+    """
     columns = {name: _digest(array) for name, array in _columns(log.compacted()).items()}
-    facts = [list(salt), list(log.expert_names), columns]
+    facts = [list(salt), list(log.expert_names), columns, beside]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -119,10 +119,21 @@ class RunContext:
         """
         parts = (*released.transitions, released.offsets)
         whole = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-        kept, now = self.folder.kept_contents(), hashlib.sha256(whole).hexdigest()
-        check_contents(ledger.record, self.name, kept.get("released", now), now)
-        if "released" not in kept:
-            self.folder.keep_keys(self.keys, kept | {"released": now})
+        self._check_and_keep(ledger, "released", hashlib.sha256(whole).hexdigest())
+
+    def check_and_keep_experts(self, ledger: Ledger, experts: LoggedExperts) -> None:
+        """Keep what the experts hold who are asked for the release, as far as that is known.
+
+        Raises:
+            QuorumError: if it was something else before the run was interrupted.
+        """
+        self._check_and_keep(ledger, "experts", experts.digest())
+
+    def _check_and_keep(self, ledger: Ledger, what: str, now: str) -> None:
+        kept = self.folder.kept_contents()
+        check_contents(ledger.record, self.name, kept.get(what, now), now)
+        if kept.get(what) != now:
+            self.folder.keep_keys(self.keys, kept | {what: now})
 
     @property
     def release_entropy(self) -> Entropy:

@@ -31,6 +31,7 @@ def released_in_run(
         return None, demonstrations
     folder, event = run.folder, run.plan.release.event
     if not (folder.remaining.exists() and folder.released.exists()):
+        run.check_and_keep_experts(ledger, experts)
         outcome = release(
             experts,
             demonstrations,

@@ -88,7 +88,7 @@ def release_to_file(
     begun = _read(kept) or _Begun(
         settled, out.exists(), {name: secret_words(OsEntropy()) for name in WORDS}
     )
-    now = salted_digest(demonstrations, begun.words["salt"])
+    now = salted_digest(demonstrations, begun.words["salt"], experts.digest())
     if begun.settled != settled:
         raise QuorumError(
             f"a release into {str(out)!r} was begun with other demonstrations, plan, ledger, name "

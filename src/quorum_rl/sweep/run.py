@@ -24,7 +24,7 @@ from quorum_rl.budget import (
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing
 from quorum_rl.json_files import read_config, read_object
-from quorum_rl.logs import Demonstrations, salted_digest
+from quorum_rl.logs import salted_digest
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
@@ -171,7 +171,7 @@ def _paid(
         Budget.create(book, epsilon=None, delta=delta, kind="research")
     drawn = _secrets(place, asked)
     with Ledger.open(book) as opened:
-        committed = _check_and_keep(place, opened, drawn, asked.log)
+        committed = _check_and_keep(place, opened, drawn, asked)
         released = pay(asked, trials, place, opened, KeyedEntropy(drawn["release"]), committed)
     every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
@@ -214,7 +214,7 @@ def _secrets(place: RunFolder, asked: SweepOptions) -> dict[str, Any]:
 
 
 def _check_and_keep(
-    place: RunFolder, opened: Ledger, drawn: dict[str, Any], log: Demonstrations
+    place: RunFolder, opened: Ledger, drawn: dict[str, Any], asked: SweepOptions
 ) -> dict[str, str]:
     """Keep the secrets until the sweep is complete; what its charges hold of them.
 
@@ -226,7 +226,8 @@ def _check_and_keep(
     settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
     committed = commitments(drawn, settled)
     check_committed(opened.record, place.name(), committed, reproducible=False)
-    now = salted_digest(log, drawn["release"])
+    beside = "" if asked.experts is None else asked.experts.digest()
+    now = salted_digest(asked.log, drawn["release"], beside)
     check_contents(opened.record, place.name(), before, now)
     with replacing(place.private / TRIALS) as temporary:
         temporary.write_text(json.dumps(drawn | {"log": now}))
