@@ -19,6 +19,7 @@ from quorum_rl.envs import Units
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent, total_epsilon
+from quorum_rl.release import read_released_with_facts, save_released
 from quorum_rl.report import check_bundle, publish
 from quorum_rl.sweep import Common, Search, SweepOptions
 from quorum_rl.sweep.programs import Found, Inputs
@@ -100,6 +101,24 @@ def test_the_noise_of_an_interrupted_sweep_is_not_added_to_another_log(tmp_path:
         with pytest.raises(Interrupted):
             swept(replace(one, log=other), place, spread=interrupted_after(-1, []))
     assert (place / "winner" / "ledger.jsonl").read_bytes() == ledger
+
+
+def test_the_noise_of_an_interrupted_sweep_is_not_taken_beside_another_release(
+    tmp_path: Path,
+) -> None:
+    common = Common(5.0, DELTA, SETTINGS, hidden_sizes=(4,))
+    one = asked("other prefixes", select="public", search=ONE_SHAPE, common=common, together=1)
+    path = tmp_path / "sweep" / "released.parquet"
+    with pytest.raises(Interrupted):
+        swept(one, tmp_path / "sweep", spread=interrupted_after(0, []))
+    released, facts = read_released_with_facts(path)
+    steps: Any = released.transitions
+    other = replace(released, transitions=steps._replace(reward=np.asarray(steps.reward) + 1))
+    save_released(other, path, facts)
+    with pytest.raises(QuorumError, match="data with other contents than it is given now"):
+        swept(one, tmp_path / "sweep")
+    save_released(released, path, facts)
+    swept(one, tmp_path / "sweep")
 
 
 @pytest.mark.parametrize("select", ["public", "private"])

@@ -1,6 +1,5 @@
 """What the stages of a run share, and what all processes of a run must agree on."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings, UnitsName
 from quorum_rl.pipeline.units import units_to_ask
 from quorum_rl.privacy import Event, event_to_json
-from quorum_rl.release import experts_who_acted
+from quorum_rl.release import experts_who_acted, released_digest
 from quorum_rl.training import SummedElsewhere
 from quorum_rl.types import Released
 
@@ -117,9 +116,7 @@ class RunContext:
         Raises:
             QuorumError: if they were others before the run was interrupted.
         """
-        parts = (*released.transitions, released.offsets)
-        whole = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-        self._check_and_keep(ledger, "released", hashlib.sha256(whole).hexdigest())
+        self._check_and_keep(ledger, "released", released_digest(released))
 
     def check_and_keep_experts(self, ledger: Ledger, experts: LoggedExperts) -> None:
         """Keep what the experts hold who are asked for the release, as far as that is known.

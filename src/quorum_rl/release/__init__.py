@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         event_of as event_of,
         read_released as read_released,
         read_released_with_facts as read_released_with_facts,
+        released_digest as released_digest,
         save_released as save_released,
     )
     from quorum_rl.release.to_file import (

@@ -1,5 +1,6 @@
 """Released prefixes as a Parquet file: one row per transition, readable by anything."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,6 +102,14 @@ def read_released_with_facts(path: str | Path) -> tuple[Released, dict[str, Any]
             f"released prefixes {str(path)!r} cannot be read ({reason}): give a file that "
             "'quorum release' wrote."
         ) from error
+
+
+def released_digest(released: Released) -> str:
+    """A hash of all that was released."""
+    digest = hashlib.sha256()
+    for part in (*released.transitions, released.offsets):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
 
 
 def event_of(facts: Mapping[str, Any]) -> ReleaseEvent | None:

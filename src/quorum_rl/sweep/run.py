@@ -28,6 +28,7 @@ from quorum_rl.logs import salted_digest
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import total_epsilon
+from quorum_rl.release import released_digest
 from quorum_rl.sweep.options import SweepOptions
 from quorum_rl.sweep.payment import certified, check_accountable, events_of, pay, shared_release
 from quorum_rl.sweep.programs import Inputs, Spread, TrialResult, one_by_one
@@ -42,6 +43,7 @@ from quorum_rl.sweep.results import (
 from quorum_rl.sweep.space import Choices
 from quorum_rl.sweep.trials import Program, Trial, planned, programs_of
 from quorum_rl.tensors import refusing_damage
+from quorum_rl.types import Released
 
 KEY_BITS: Final = 256
 TRIALS: Final = "trials.json"
@@ -173,6 +175,8 @@ def _paid(
     with Ledger.open(book) as opened:
         committed = _check_and_keep(place, opened, drawn, asked)
         released = pay(asked, trials, place, opened, KeyedEntropy(drawn["release"]), committed)
+        if released is not None:
+            _check_and_keep_released(place, opened, released)
     every, keys = drawn["trials"], tuple(drawn["keys"])
     chosen = planned(every, asked.common, asked.log.declared)
     if released is not None and not len(released):
@@ -221,17 +225,31 @@ def _check_and_keep(
     Raises:
         QuorumError: if the ledger was charged for other ones, or for another log.
     """
-    before = drawn.pop("log", None)
+    held = {name: drawn.pop(name) for name in ("log", "released") if name in drawn}
     configuration = read_config(place.path)
     settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
     committed = commitments(drawn, settled)
     check_committed(opened.record, place.name(), committed, reproducible=False)
     beside = "" if asked.experts is None else asked.experts.digest()
     now = salted_digest(asked.log, drawn["release"], beside)
-    check_contents(opened.record, place.name(), before, now)
+    check_contents(opened.record, place.name(), held.get("log"), now)
     with replacing(place.private / TRIALS) as temporary:
-        temporary.write_text(json.dumps(drawn | {"log": now}))
+        temporary.write_text(json.dumps(drawn | held | {"log": now}))
     return committed
+
+
+def _check_and_keep_released(place: RunFolder, opened: Ledger, released: Released) -> None:
+    """Keep which prefixes the trials learn beside.
+
+    Raises:
+        QuorumError: if they were others before the sweep was interrupted.
+    """
+    path = place.private / TRIALS
+    kept, now = read_object(path), released_digest(released)
+    check_contents(opened.record, place.name(), kept.get("released", now), now)
+    if "released" not in kept:
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(kept | {"released": now}))
 
 
 def _without_release(trial: Trial) -> Trial:
