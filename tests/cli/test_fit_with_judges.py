@@ -20,7 +20,7 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
     run, bundle = tmp_path / "run", tmp_path / "bundle"
     planned = quorum.facts("fit", log, *JUDGED, "--folder", run, "--dry-run")
     parts = [event["part"] for event in planned["charges"]]
-    assert parts == ["training", "training", "judging"]
+    assert parts == [*["training"] * 3, "judging"]  # units, steps, values, answers
     assert planned["spends"] <= 20
     assert not run.exists()
     facts = quorum.facts("fit", log, *JUDGED, "--folder", run)
@@ -31,6 +31,9 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
     assert facts["judges"]["mean_return"] == said["mean_return"]
     assert said["mean_return"]["bounds"] == [-5, 500]
     assert "the policy does what they did" in quorum.err
+    assert "better than what is done today: " in quorum.err
+    assert facts["judges"]["better"] == said["better"]
+    assert said["value"]["bounds"] == [-5, 500]
     ledger = run / "ledger.jsonl"
     assert "of the judging part alone" in quorum("ledger", "show", ledger)
     quorum("certificate", "verify", run)

@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm, t
 
-from quorum_rl.judging import Answer, Judges, JudgingPlan, Verdict, verdict
+from quorum_rl.judging import Answer, Judges, JudgingPlan, Verdict, verdicts
 from quorum_rl.judging.answers import Sum, mean_answer, share_answer
 from quorum_rl.privacy import noise_multiplier_for
 
@@ -81,7 +81,7 @@ def run(
     ]
     sums = np.array([row.sum() for row in (*rows, *shares * agrees, *shares * (1 - agrees))])
     noise = [np.full(block.size, plan.deviation(name)) for name, block in plan.blocks.items()]
-    return verdict(sums + np.concatenate(noise) * rng.standard_normal(len(sums)), plan)
+    return verdicts(sums + np.concatenate(noise) * rng.standard_normal(len(sums)), plan)[0]
 
 
 def returns_of(found: Verdict) -> Answer:

@@ -9,7 +9,16 @@ import pytest
 from fits import HORIZON, crowd
 
 from quorum_rl.budget import SplitKey
-from quorum_rl.judging import Judges, JudgingPlan, ask, parted, plan_judging, told_by, verdict
+from quorum_rl.judging import (
+    Candidate,
+    Judges,
+    JudgingPlan,
+    ask,
+    parted,
+    plan_judging,
+    told_by,
+    verdicts,
+)
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Demonstrations, from_step_arrays, to_step_arrays
 from quorum_rl.pipeline import policy_of
@@ -38,7 +47,7 @@ def some(log: Demonstrations, experts: list[int]) -> Demonstrations:
 
 def test_a_judge_tells_what_its_own_log_says(policy: Policy) -> None:
     plan, log = plan_of(), some(CROWD.log, [3, 7])
-    rows = told_by(log, policy, plan)
+    rows = told_by(log, [Candidate(policy)], plan)
     assert rows.shape == (2, plan.size)
     for row, expert in zip(rows, (3, 7), strict=True):
         own = to_step_arrays(some(CROWD.log, [expert]))
@@ -61,17 +70,19 @@ def test_nobody_tells_more_than_one(policy: Policy, rewards: float, bounds: Any)
     strange = replace(
         log, columns=log.columns._replace(rewards=np.full_like(log.columns.rewards, rewards))
     )
-    assert (np.linalg.norm(told_by(strange, policy, plan), axis=1) <= 1).all()
+    assert (np.linalg.norm(told_by(strange, [Candidate(policy)], plan), axis=1) <= 1).all()
 
 
 def test_a_log_of_huge_numbers_stops_nobody_else(policy: Policy) -> None:
     plan, log = plan_of(), some(CROWD.log, [0, 1, 2])
-    before = told_by(log, policy, plan)
+    before = told_by(log, [Candidate(policy)], plan)
     huge = log.columns.observations.copy()
     first = log.episodes.first_state[log.episodes_of(1)]
     for state in first:
         huge[state : state + HORIZON + 1] = 3e38
-    after = told_by(replace(log, columns=log.columns._replace(observations=huge)), policy, plan)
+    after = told_by(
+        replace(log, columns=log.columns._replace(observations=huge)), [Candidate(policy)], plan
+    )
     assert (after[[0, 2]] == before[[0, 2]]).all()
     assert np.linalg.norm(after[1]) <= 1
 
@@ -79,8 +90,8 @@ def test_a_log_of_huge_numbers_stops_nobody_else(policy: Policy) -> None:
 def test_what_a_judge_tells_depends_on_nobody_else(policy: Policy) -> None:
     """To the bit: floats depend on what else is computed with them."""
     plan = plan_of()
-    alone = told_by(some(CROWD.log, [5]), policy, plan)
-    beside = told_by(some(CROWD.log, list(range(40))), policy, plan)
+    alone = told_by(some(CROWD.log, [5]), [Candidate(policy)], plan)
+    beside = told_by(some(CROWD.log, list(range(40))), [Candidate(policy)], plan)
     assert (beside[5] == alone[0]).all()
 
 
@@ -118,11 +129,11 @@ def test_one_judge_moves_the_sums_by_at_most_one_whatever_it_tells() -> None:
 def test_nobody_at_all_gives_noise_alone(policy: Policy) -> None:
     plan = plan_of()
     nobody = CROWD.log.select(np.zeros(len(CROWD.log), bool))
-    told = told_by(nobody, policy, plan)
+    told = told_by(nobody, [Candidate(policy)], plan)
     assert told.shape == (0, plan.size)
     sums = ask(told, plan, NO_KEY)
     assert np.isfinite(sums).all()
-    assert verdict(sums, plan).agreement.estimate is None
+    assert verdicts(sums, plan)[0].agreement.estimate is None
 
 
 def test_the_parts_are_whole_experts_by_name_and_nobody_is_in_both() -> None:
@@ -164,4 +175,4 @@ def test_the_plan_costs_what_it_was_given_and_says_how_it_is_split() -> None:
     assert "mean return 38%" in plan.describe()
     unasked = plan_judging(CROWD.log.declared, Judges(share=0.15), epsilon=1.0, delta=1e-3)
     assert "return" not in unasked.describe()
-    assert verdict(np.ones(unasked.size), unasked).mean_return is None
+    assert verdicts(np.ones(unasked.size), unasked)[0].mean_return is None

@@ -5,7 +5,7 @@ drawn from 1000 drivers, coins and noise anew.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,22 @@ import pytest
 from cartpole_crowd import LIMIT, cartpole_crowd, mean_driver
 from scipy.stats import binomtest
 
-from quorum_rl.judging import Judges, plan_judging, told_by, verdict
+from quorum_rl.judging import (
+    Candidate,
+    Judges,
+    Values,
+    ValueUnits,
+    feature_count,
+    plan_judging,
+    plan_values,
+    told_by,
+    verdicts,
+)
 from quorum_rl.logs import Demonstrations
 
 RUNS, SHARE = 1000, 0.15
+UNITS = ValueUnits((0.0,) * 4, (1.0,) * 4, LIMIT, LIMIT, (0.0, 1.0))
+NOTHING = Values(UNITS, np.zeros((2, feature_count(4)), np.float32))  # what values are is not asked
 FALSE_ALARM = 1e-4  # of each of four tests a size
 SIZES = [(150, 1.0), (150, 3.0), (300, 1.0), (300, 3.0), (1000, 1.0), (1000, 3.0)]
 
@@ -38,8 +50,10 @@ class Measured(NamedTuple):
 def measured(drivers: Demonstrations, experts: int, epsilon: float) -> Measured:
     judges = Judges(share=SHARE, return_bounds=(0, LIMIT))
     declared = replace(drivers.declared, minimum_experts=experts)
-    plan = plan_judging(declared, judges, epsilon=epsilon, delta=1 / experts)
-    told = told_by(drivers, mean_driver(), plan)
+    cost: Any = {"epsilon": epsilon, "delta": 1 / experts}
+    planned = plan_values(declared, (0, LIMIT), **cost)
+    plan = plan_judging(declared, judges, **cost, values=planned)
+    told = told_by(drivers, [Candidate(mean_driver(), NOTHING)], plan)
     weights = np.concatenate([np.full(block.size, block.weight) for block in plan.blocks.values()])
     blocks = {name: told[:, block.place] / block.weight for name, block in plan.blocks.items()}
     same, other = np.split(blocks["actions"].mean(axis=0), 2)
@@ -50,7 +64,7 @@ def measured(drivers: Demonstrations, experts: int, epsilon: float) -> Measured:
     for _ in range(RUNS):
         who = rng.integers(0, len(told), experts)[rng.random(experts) < SHARE]
         noise = plan.noise_multiplier * rng.standard_normal(plan.size)
-        found = verdict((told[who].sum(axis=0) + noise) / weights, plan)
+        found = verdicts((told[who].sum(axis=0) + noise) / weights, plan)[0]
         assert found.mean_return is not None
         answers = (found.mean_return, found.agreement, *found.agreement_by_action)
         covered += [a.low <= truth <= a.high for a, truth in zip(answers, truths, strict=True)]

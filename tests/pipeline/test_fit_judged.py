@@ -11,9 +11,9 @@ from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, same_wei
 
 from quorum_rl.budget import Budget, Ledger, SplitKey, check_certificate, key_path, read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.judging import parted, verdict
+from quorum_rl.judging import fitted_values, parted, verdicts
 from quorum_rl.logs import Demonstrations
-from quorum_rl.pipeline import FitSettings, Fitted
+from quorum_rl.pipeline import FitSettings, Fitted, judging_stage
 from quorum_rl.privacy import total_epsilon
 
 LOCAL: Final = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=2)
@@ -61,10 +61,11 @@ def otherwise(one: Crowd, part: Demonstrations, name: str) -> Crowd:
 
 def test_both_parts_together_cost_what_one_does_and_the_certificate_holds(done: Fitted) -> None:
     record = read_ledger(done.folder / "ledger.jsonl")
-    assert [event.part for event in record.events] == ["training", "judging"]
+    assert [event.part for event in record.events] == ["training", "training", "judging"]
     assert record.events == done.plan.events
-    alone = [total_epsilon([event], DELTA) for event in record.events]
-    assert all(0.99 * EPSILON < epsilon <= EPSILON for epsilon in alone)
+    for part in ("training", "judging"):
+        own = [event for event in record.events if event.part == part]
+        assert 0.99 * EPSILON < total_epsilon(own, DELTA) <= EPSILON
     assert done.certificate is not None
     assert done.certificate.epsilon <= EPSILON
     assert "judges with probability 0.15" in done.certificate.statement
@@ -118,9 +119,9 @@ def test_without_a_seed_too_a_run_goes_on_to_the_same_answers(
 
     def heard(sums: Any, plan: Any) -> Any:
         said.append(sums)
-        return verdict(sums, plan)
+        return verdicts(sums, plan)
 
-    monkeypatch.setattr("quorum_rl.pipeline.judging_stage.verdict", heard)
+    monkeypatch.setattr("quorum_rl.pipeline.judging_stage.verdicts", heard)
     choices = CHOICES | {"seed": None}
     with monkeypatch.context() as patched:
         patched.setattr("quorum_rl.budget.Budget.finite_certificate", cut)
@@ -128,7 +129,49 @@ def test_without_a_seed_too_a_run_goes_on_to_the_same_answers(
             fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
     fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
     assert (said[0] == said[1]).all()
-    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 2
+    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 3
+
+
+def test_a_run_that_is_killed_with_its_values_fitted_fits_the_same_again_and_pays_once(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def kept(*given: Any) -> Any:
+        made.append(fitted_values(*given))
+        return made[-1]
+
+    monkeypatch.setattr("quorum_rl.pipeline.judging_stage.fitted_values", kept)
+    one, choices = named(everyone, "judged, killed"), CHOICES | {"seed": None}
+    with monkeypatch.context() as patched:
+        patched.setattr("quorum_rl.pipeline.judging_stage.told_by", cut)
+        with pytest.raises(PowerCutError):
+            fitted(one, tmp_path / "run", **choices)
+    fitted(one, tmp_path / "run", **choices)
+    assert (made[0].head == made[1].head).all()
+    events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
+    assert [event.part for event in events] == ["training", "training", "judging"]
+
+
+def test_a_planted_bug_is_found_that_fits_values_without_paying(
+    done: Fitted, everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger then holds less than the plan says, and what was left out is no small part."""
+    paid: Any = judging_stage._pay
+    assert done.plan.judging is not None
+    assert done.plan.judging.values is not None
+    values = done.plan.judging.values.event
+
+    def forgetful(run: Any, event: Any, *rest: Any) -> None:
+        if event != values:
+            paid(run, event, *rest)
+
+    monkeypatch.setattr(judging_stage, "_pay", forgetful)
+    made = fitted(named(everyone, "judged, unpaid"), tmp_path / "run", **CHOICES)
+    charged = read_ledger(tmp_path / "run" / "ledger.jsonl").events
+    assert charged != made.plan.events
+    own = [event for event in charged if event.part == "training"]
+    assert total_epsilon(own, DELTA) < 0.95 * EPSILON
 
 
 def test_one_ledger_has_the_same_judges_for_every_fit_and_the_larger_part_counts(

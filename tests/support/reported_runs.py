@@ -56,6 +56,9 @@ JUDGING: dict[str, Any] = {
     "judges": {"share": 0.15, "return_bounds": [0, 200], "noise_multiplier": 1.0},
     "coverage": 0.95,
     "mean_return": _TOLD | {"estimate": 151.0, "low": 148.0, "high": 154.0, "bounds": [0, 200]},
+    "value": _TOLD | {"estimate": 187.0, "low": 165.0, "high": 200.0, "bounds": [0, 200]},
+    "gain": _TOLD | {"estimate": 36.0, "low": 14.0, "high": 58.0, "bounds": [-200, 200]},
+    "better": "yes",
     "agreement": _TOLD,
     "agreement_by_action": [_TOLD, _UNTOLD],
 }

@@ -44,7 +44,7 @@ class Fit(ExpertFlags, TrainingFlags):
     no further cost, once and for good, by a secret coin for each."""
     return_bounds: tuple[float, ...] | None = None
     """Two public numbers between which an expert's mean return lies: the judges then say what the
-    experts earn."""
+    experts and the policy earn, and which is better."""
     units: UnitsName = "auto"
     """What observations and rewards are measured by, where no public numbers say so. auto: what the
     experts say of them, privately, if so many are declared that a part of epsilon suffices;

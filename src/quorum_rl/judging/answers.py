@@ -11,11 +11,17 @@ it as if it were certain, is not. Where the number might be zero every μ is pos
 variance, which follows from the sum of squares. That is noisy itself, so half a deviation of its
 noise is added. What is kept of it is its share of the most that numbers within their bounds can
 have, 1 − μ²: at that most it is Wilson's interval, which also holds for few judges who all agree.
+
+**Doubt.** What the policy earns rests on fitted values, whose error no log shows. In worlds where
+the truth is known it was at most half of the share of steps in which the policy does otherwise, as
+a part of the bounds, as long as it does the same in 70% of them (docs/judging.md). So intervals of
+the value and of the gain are wider by that; they rule nothing out below 70%, or where it might be
+below 60%.
 """
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +30,15 @@ from scipy.stats import norm, t as student
 from quorum_rl.judging.plan import JudgingPlan
 
 Floats = npt.NDArray[np.float64]
+Better: TypeAlias = Literal["yes", "no", "cannot tell"]
 
 COVERAGE: Final = 0.95
 MARGIN: Final = 0.5  # deviations of its own noise, added to a variance
 TELLS: Final = 0.25  # an interval as wide as this part of all that is possible tells something
+TELLS_OF_VALUES: Final = 0.3  # the same for a value, whose interval has its doubt
+DOUBT: Final = 0.5  # of the share of steps in which the policy does otherwise
+LEAST_AGREEMENT: Final = 0.7
+SURE_AGREEMENT: Final = 0.6  # with confidence
 CANNOT_TELL: Final = "cannot tell: too few judges for so much noise"
 
 
@@ -71,23 +82,40 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judges say: the experts' own mean return where bounds were declared, and how often
-    the policy does what the experts did, of all their steps and of those with each action.
+    """What the judges say of a policy: the experts' own mean return where bounds were declared, how
+    often the policy does what the experts did, of all their steps and of those with each action,
+    and with fitted values what it earns (`value`) and how much more than they do (`gain`).
 
     Each interval covers the truth of the population that the experts are a sample of, 95 times in
-    100; all of them together do so less often.
+    100; all of them together do so less often. Those of values and gains do so for all policies
+    that were asked about together, as far as the doubt of fitted values reaches.
     """
 
     mean_return: Answer | None
     agreement: Answer
     agreement_by_action: tuple[Answer, ...]
+    value: Answer | None = None
+    gain: Answer | None = None
+
+    @property
+    def better(self) -> Better | None:
+        """Whether the policy is better than what is done today; None where nobody was asked."""
+        if self.gain is None:
+            return None
+        return "yes" if self.gain.low > 0 else "no" if self.gain.high < 0 else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
+        def facts(answer: Answer | None) -> dict[str, Any] | None:
+            return None if answer is None else answer.to_json()
+
         return {
             "coverage": COVERAGE,
-            "mean_return": None if self.mean_return is None else self.mean_return.to_json(),
-            "agreement": self.agreement.to_json(),
-            "agreement_by_action": [answer.to_json() for answer in self.agreement_by_action],
+            "mean_return": facts(self.mean_return),
+            "value": facts(self.value),
+            "gain": facts(self.gain),
+            "better": self.better,
+            "agreement": facts(self.agreement),
+            "agreement_by_action": [facts(answer) for answer in self.agreement_by_action],
         }
 
     def describe(self) -> str:
@@ -95,6 +123,13 @@ class Verdict:
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
+        if self.value is not None and self.gain is not None:
+            value, gain = self.value, self.gain
+            known = f"{value.estimate:.4g}" if value.tells else "what judges cannot tell"
+            said.append(
+                f"the policy earns {known}, 95%: {value.low:.4g} to {value.high:.4g}; better than "
+                f"what is done today: {self.better} (95%: {gain.low:.4g} to {gain.high:.4g} more)"
+            )
         said.append(f"the policy does what they did: {self.agreement.in_words()}")
         said += [
             f"where they took action {action}: {answer.in_words()}"
@@ -108,31 +143,62 @@ def unknown(least: float, most: float) -> Answer:
     return Answer(None, least, most, (least, most), tells=False)
 
 
-def verdict(sums: Floats, plan: JudgingPlan) -> Verdict:
-    """The judges' answers, from their noisy sums. Shapes: (plan.size,)."""
+def verdicts(sums: Floats, plan: JudgingPlan) -> tuple[Verdict, ...]:
+    """The judges' answers on each policy, from their noisy sums. Shapes: (plan.size,)."""
+    return tuple(_verdict(sums, plan, policy) for policy in range(plan.policies))
 
+
+def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
     def of(name: str) -> Sum:
-        return Sum(float(sums[plan.blocks[name].first]), plan.deviation(name))
+        block = plan.blocks[name]
+        place = block.first + (policy if block.copies > 1 else 0)
+        return Sum(float(sums[place]), plan.deviation(name))
 
     judges, bounds = of("judges"), plan.judges.return_bounds
-    mean_return = None
-    if bounds is not None:
-        mean_return = mean_answer(of("mean_return"), of("spread_of_returns"), judges)
-        mean_return = mean_return.scaled(*bounds)
+    mean_return = value = gain = None
     agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges).scaled(0, 1)
-    same, other = sums[plan.blocks["actions"].place].reshape(2, plan.action_count)
+    if bounds is not None:
+        low, high = bounds
+        earned = of("mean_return")
+        mean_return = mean_answer(earned, of("spread_of_returns"), judges).scaled(low, high)
+        if plan.values is not None:
+            worth = of("value")
+            more = Sum((worth.value - earned.value) / 2, math.hypot(worth.noise, earned.noise) / 2)
+            doubt = doubt_of(agreement)
+            level = 1 - (1 - COVERAGE) / plan.policies
+            value = mean_answer(worth, of("spread_of_value"), judges, level, 2 * doubt)
+            value = value.scaled(low, high)
+            gain = mean_answer(more, of("spread_of_gain"), judges, level, doubt)
+            gain = gain.scaled(low - high, high - low)
+    both = sums[plan.blocks["actions"].place].reshape(plan.policies, 2, plan.action_count)
+    same, other = both[policy]
     noise = plan.deviation("actions")
     each = tuple(
         share_answer(Sum(float(own), noise), Sum(float(rest), noise))
         for own, rest in zip(same, other, strict=True)
     )
-    return Verdict(mean_return, agreement, each)
+    return Verdict(mean_return, agreement, each, value, gain)
 
 
-def mean_answer(total: Sum, spread: Sum, judges: Sum) -> Answer:
-    """The mean of numbers between −1 and 1, from the sums of x, of 2x² − 1 and of 1."""
-    factor = _factor(judges.value)
-    if judges.value <= max(factor * judges.noise, 1.0):  # there might be none
+def doubt_of(agreement: Answer) -> float:
+    """How far fitted values may be off, as a part of the bounds of returns; infinite if nobody
+    knows."""
+    if agreement.estimate is None or agreement.estimate < LEAST_AGREEMENT:
+        return math.inf
+    if agreement.low < SURE_AGREEMENT:
+        return math.inf
+    return DOUBT * (1 - agreement.estimate)
+
+
+def mean_answer(
+    total: Sum, spread: Sum, judges: Sum, level: float = COVERAGE, doubt: float = 0.0
+) -> Answer:
+    """The mean of numbers between −1 and 1, from the sums of x, of 2x² − 1 and of 1.
+
+    `level` is how often the interval holds; with a `doubt` it is wider by that to either side.
+    """
+    factor = float(student.ppf((1 + level) / 2, max(judges.value - 1, 1.0)))
+    if judges.value <= max(factor * judges.noise, 1.0) or math.isinf(doubt):  # there might be none
         return unknown(-1.0, 1.0)
     # No sum is larger than its judges are many: what noise puts beyond that is no knowledge.
     mean = min(max(total.value / judges.value, -1.0), 1.0)
@@ -148,6 +214,7 @@ def mean_answer(total: Sum, spread: Sum, judges: Sum) -> Answer:
         -2 * within * judges.value,
         within**2 - factor**2 * (total.noise**2 + sampled),
         (-1.0, 1.0),
+        doubt,
     )
 
 
@@ -173,16 +240,18 @@ def share_answer(same: Sum, other: Sum) -> Answer:
     )
 
 
-def _factor(judges: float) -> float:
-    """How many deviations an interval reaches: Student's, for so many judges."""
-    return float(student.ppf((1 + COVERAGE) / 2, max(judges - 1, 1.0)))
-
-
-def _within(estimate: float, a: float, b: float, c: float, bounds: tuple[float, float]) -> Answer:
-    """The interval where a μ² + b μ + c ≤ 0, as far as it lies within the bounds."""
+def _within(
+    estimate: float,
+    a: float,
+    b: float,
+    c: float,
+    bounds: tuple[float, float],
+    doubt: float = 0.0,
+) -> Answer:
+    """The interval where a μ² + b μ + c ≤ 0, wider by a doubt, as far as the bounds allow."""
     least, most = bounds
     root = math.sqrt(max(b**2 - 4 * a * c, 0.0))
-    low, high = ((-b + sign * root) / (2 * a) for sign in (-1, 1))
-    tells = high - low <= TELLS * (most - least)
+    low, high = ((-b + sign * root) / (2 * a) + sign * doubt for sign in (-1, 1))
+    tells = high - low <= (TELLS_OF_VALUES if doubt else TELLS) * (most - least)
     low, high = min(max(low, least), estimate), max(min(high, most), estimate)
     return Answer(estimate, low, high, bounds, tells)

@@ -2,7 +2,7 @@
 
 A judge tells one vector, made of blocks. No block is longer than 1, and each is multiplied by the
 root of its share, so that the whole is not longer than 1 either: all that a judge tells is one
-contribution, whose sum gets noise once.
+contribution, whose sum gets noise once. What is asked of several policies shares its block's part.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.errors import FRACTION, QuorumError, require
+from quorum_rl.judging.values import STEPS, ValueUnits
 from quorum_rl.logs import Declared
 from quorum_rl.privacy import Event, TrainingEvent, noise_multiplier_for
 
@@ -24,20 +25,42 @@ SHARES: Final = {
     "actions": 0.14,
 }
 OF_RETURNS: Final = ("mean_return", "spread_of_returns")
+WITH_VALUES: Final = {
+    "judges": 0.18,
+    "mean_return": 0.23,
+    "spread_of_returns": 0.07,
+    "value": 0.24,
+    "spread_of_value": 0.07,
+    "spread_of_gain": 0.06,
+    "agreement": 0.1,
+    "spread_of_agreement": 0.02,
+    "actions": 0.03,
+}
+OF_EXPERTS: Final = ("judges", *OF_RETURNS)  # whatever the policies are
+OF_TRAINING: Final = 0.17  # of what training may spend (1/σ²), for fitting values
 LENGTH: Final = 1 - 2.0**-10  # so that rounding to the lattice shortens nobody
 
 
 class Block(NamedTuple):
-    """Some numbers of the vector: where they stand, and what they are multiplied by."""
+    """Some numbers of the vector: where they stand, and what they are multiplied by.
+
+    They are `copies` parts of which none is longer than 1: one for each policy, or one for all.
+    """
 
     name: str
     first: int
     size: int
+    copies: int
     weight: float
 
     @property
     def place(self) -> slice:
         return slice(self.first, self.first + self.size)
+
+    @property
+    def share(self) -> float:
+        """Of the squared length of what a judge tells."""
+        return self.copies * (self.weight / LENGTH) ** 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +94,46 @@ class Judges:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValuePlan:
+    """How the values of so many `policies` are fitted on those who do not judge.
+
+    Guarantee: a function of declared numbers; `event` is what that costs.
+    """
+
+    horizon: int
+    return_bounds: tuple[float, float]
+    noise_multiplier: float
+    expected: float
+    policies: int = 1
+
+    def units(self, centre: Sequence[float], scale: Sequence[float], size: int) -> ValueUnits:
+        """What values are measured by, where observations of this size are standardised so, or
+        not at all."""
+        low, high = self.return_bounds
+        width = high - low
+        return ValueUnits(
+            tuple(centre) or (0.0,) * size,
+            tuple(scale) or (1.0,) * size,
+            self.horizon,
+            width,
+            (min(low, 0.0) / width, max(high, 0.0) / width),
+        )
+
+    @property
+    def event(self) -> TrainingEvent:
+        """All private steps of all fits."""
+        return TrainingEvent(
+            sampling_rate=1.0,
+            noise_multiplier=self.noise_multiplier,
+            steps=self.policies * STEPS,
+            part="training",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class JudgingPlan:
-    """What the judges are asked, with how much noise. `expected` judges are declared, not counted.
+    """What the judges are asked of so many `policies`, with how much noise. `expected` judges are
+    declared, not counted. With `values` they also say what the policies are worth.
 
     Guarantee: a function of declared numbers; `event` is what asking costs.
     """
@@ -81,6 +142,8 @@ class JudgingPlan:
     action_count: int
     expected: float
     noise_multiplier: float
+    policies: int = 1
+    values: ValuePlan | None = None
 
     @property
     def event(self) -> TrainingEvent:
@@ -92,16 +155,16 @@ class JudgingPlan:
     @property
     def blocks(self) -> dict[str, Block]:
         """The blocks of the vector, by name."""
-        asked = [
-            name
-            for name in SHARES
-            if self.judges.return_bounds is not None or name not in OF_RETURNS
-        ]
-        whole = math.fsum(SHARES[name] for name in asked)
+        shares = dict(SHARES if self.values is None else WITH_VALUES)
+        if self.judges.return_bounds is None:
+            shares = {name: share for name, share in shares.items() if name not in OF_RETURNS}
+        whole = math.fsum(shares.values())
         made, first = {}, 0
-        for name in asked:
-            size = 2 * self.action_count if name == "actions" else 1
-            made[name] = Block(name, first, size, LENGTH * math.sqrt(SHARES[name] / whole))
+        for name, share in shares.items():
+            copies = 1 if name in OF_EXPERTS else self.policies
+            size = copies * (2 * self.action_count if name == "actions" else 1)
+            weight = LENGTH * math.sqrt(share / whole / copies)
+            made[name] = Block(name, first, size, copies, weight)
             first += size
         return made
 
@@ -117,13 +180,19 @@ class JudgingPlan:
     def describe(self) -> str:
         """The plan in a line."""
         shares = ", ".join(
-            f"{name.replace('_', ' ')} {(block.weight / LENGTH) ** 2:.0%}"
-            for name, block in self.blocks.items()
+            f"{name.replace('_', ' ')} {block.share:.0%}" for name, block in self.blocks.items()
         )
-        return (
+        said = (
             f"judges: each expert with probability {self.judges.share:g}, about "
             f"{self.expected:.0f} of those declared; one sum, noise multiplier "
             f"{self.noise_multiplier:.4g}, split into {shares}"
+        )
+        if self.values is None:
+            return said
+        return (
+            f"values of the policy, for the judges: {self.values.event.steps} private steps on the "
+            f"others, noise multiplier {self.values.noise_multiplier:.4g}, {OF_TRAINING:.0%} of "
+            f"what training spends\n{said}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -133,6 +202,7 @@ class JudgingPlan:
             "share": self.judges.share,
             "return_bounds": None if bounds is None else list(bounds),
             "noise_multiplier": self.noise_multiplier,
+            "values": None if self.values is None else self.values.noise_multiplier,
         }
 
 
@@ -143,6 +213,7 @@ def plan_judging(
     epsilon: float,
     delta: float,
     beside: Sequence[Event] = (),
+    values: ValuePlan | None = None,
 ) -> JudgingPlan:
     """The least noise with which the judges can be asked, beside events on everybody.
 
@@ -158,4 +229,36 @@ def plan_judging(
         action_count=declared.action_count,
         expected=judges.share * declared.minimum_experts,
         noise_multiplier=multiplier,
+        policies=1 if values is None else values.policies,
+        values=values,
+    )
+
+
+def plan_values(
+    declared: Declared,
+    bounds: Sequence[float],
+    *,
+    epsilon: float,
+    delta: float,
+    beside: Sequence[Event] = (),
+    policies: int = 1,
+) -> ValuePlan:
+    """Fitting values with their part of what training may spend, beside events on everybody.
+
+    `declared` is of those whom is learned from.
+
+    Raises:
+        TooLittleBudgetError: if the events beside it alone spend the budget.
+    """
+    assert declared.minimum_experts is not None  # planning has checked
+    once = noise_multiplier_for(
+        steps=1, sampling_rate=1.0, epsilon=epsilon, delta=delta, beside=beside
+    )
+    low, high = bounds
+    return ValuePlan(
+        horizon=declared.horizon,
+        return_bounds=(low, high),
+        noise_multiplier=once * math.sqrt(policies * STEPS / OF_TRAINING),
+        expected=float(declared.minimum_experts),
+        policies=policies,
     )

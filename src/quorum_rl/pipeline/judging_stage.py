@@ -1,17 +1,29 @@
 """What the judges of a run say: their part, its payment, and their answers in the run's folder."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quorum_rl.budget import Ledger, SplitKey, jax_key_data
 from quorum_rl.distributed import is_single_process
 from quorum_rl.errors import QuorumError
-from quorum_rl.judging import Judges, Verdict, ask, told_by, verdict
+from quorum_rl.judging import (
+    Candidate,
+    Judges,
+    Verdict,
+    ask,
+    fitted_values,
+    told_by,
+    value_step,
+    verdicts,
+)
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.context import RunContext
 from quorum_rl.pipeline.training_stage import charge_training
 from quorum_rl.policy import Policy
+from quorum_rl.privacy import Event
 from quorum_rl.release import REPRODUCIBLE_NOISE
 
 
@@ -32,6 +44,13 @@ def judges_of(share: float | None, return_bounds: Sequence[float] | None) -> Jud
     return Judges(share=share, return_bounds=return_bounds)
 
 
+class Parts(NamedTuple):
+    """Whom is learned from, and who judges; either may be nobody. SENSITIVE."""
+
+    others: Demonstrations
+    judges: Demonstrations
+
+
 def split_in_run(run: RunContext, ledger: Ledger) -> SplitKey | None:
     """What tells the judges from the others, where the plan has some. SECRET.
 
@@ -42,19 +61,47 @@ def split_in_run(run: RunContext, ledger: Ledger) -> SplitKey | None:
     return None if plan is None else ledger.split(plan.judges.share, run.entropy)
 
 
-def judged(run: RunContext, judges: Demonstrations, policy: Policy, ledger: Ledger) -> Verdict:
-    """Pay for the judges' answers, and ask. An interrupted run gets the same again, for nothing.
+def judged(
+    run: RunContext, parts: Parts, policies: Sequence[Policy], ledger: Ledger
+) -> tuple[Verdict, ...]:
+    """Pay for the policies' values and for the judges' answers, and ask. An interrupted run gets
+    the same again, for nothing.
 
-    Guarantee: the policy is that of the run's keys and the noise follows from them too, so whoever
+    Guarantee: policies are those of the run's keys and all noise follows from them too, so whoever
     asks twice hears the same.
     """
     plan = run.plan.judging
     assert plan is not None  # there are judges
-    if not run.charged(ledger, plan.event):
+    candidates = [Candidate(policy) for policy in policies]
+    if plan.values is not None:
+        _pay(run, plan.values.event, parts.others, ledger)
+        step = value_step(plan.values.noise_multiplier, plan.values.expected)
+        learner, size = run.plan.learner, parts.others.declared.observation_size
+        centre = getattr(learner, "observation_centre", ())
+        units = plan.values.units(centre, getattr(learner, "observation_scale", ()), size)
+        candidates = [
+            Candidate(
+                policy,
+                fitted_values(parts.others, policy, units, step, _key(run, f"values {number}")),
+            )
+            for number, policy in enumerate(policies)
+        ]
+    _pay(run, plan.event, parts.judges, ledger)
+    sums = ask(told_by(parts.judges, candidates, plan), plan, _key(run, "judges"))
+    return verdicts(sums, plan)
+
+
+def _key(run: RunContext, what: str) -> npt.NDArray[np.uint32]:
+    """The words of the key of the noise of something. SECRET."""
+    return np.asarray(jax_key_data(run.release_entropy, f"noise of the {what}"))
+
+
+def _pay(run: RunContext, event: Event, log: Demonstrations, ledger: Ledger) -> None:
+    if not run.charged(ledger, event):
         charge_training(
             ledger,
-            plan.event,
-            judges,
+            event,
+            log,
             run=run.name,
             accepted=run.options.accepted,
             accepted_by=run.options.accepted_by,
@@ -62,9 +109,11 @@ def judged(run: RunContext, judges: Demonstrations, policy: Policy, ledger: Ledg
             facts=dict(run.committed),
             marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
         )
-    noise_key = jax_key_data(run.release_entropy, "noise of the judges")
-    sums = ask(told_by(judges, policy, plan), plan, np.asarray(noise_key))
-    answers = verdict(sums, plan)
-    run.folder.write_json("judging.json", {"judges": plan.to_json(), **answers.to_json()})
-    run.report(answers.describe())
-    return answers
+
+
+def say(run: RunContext, said: Verdict) -> None:
+    """The answers in the run's folder, and in a few lines."""
+    plan = run.plan.judging
+    assert plan is not None  # there are judges
+    run.folder.write_json("judging.json", {"judges": plan.to_json(), **said.to_json()})
+    run.report(said.describe())

@@ -71,6 +71,7 @@ class FitPlan:
         if self.private is not None:
             found.append(self.training_event)
         if self.judging is not None:
+            found += [] if self.judging.values is None else [self.judging.values.event]
             found.append(self.judging.event)
         return tuple(found)
 

@@ -7,7 +7,15 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from quorum_rl.errors import FRACTION, POSITIVE, QuorumError, TooLittleBudgetError, require
-from quorum_rl.judging import Judges, plan_judging
+from quorum_rl.judging import (
+    MOST_WEIGHTS,
+    Judges,
+    ValuePlan,
+    feature_count,
+    plan_judging,
+    plan_values,
+    value_step,
+)
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import PAPER_DELTA_SHARE, Cost, FitPlan, noise_of_mean
@@ -35,6 +43,10 @@ from quorum_rl.training import (
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
+NOT_VALUED: Final = (
+    "the judges are not asked what the policy earns: that needs private steps, and not so many "
+    "actions and numbers in an observation"
+)
 NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
 
 
@@ -109,9 +121,42 @@ def plan_fit(
     plan = _of_stages(task, can_query=can_query)
     if judges is None:
         return plan
-    beside = [] if plan.release is None else [plan.release.event]
-    asked = plan_judging(declared, judges, epsilon=epsilon, delta=delta, beside=beside)
-    return replace(plan, judging=asked)
+    beside, values = _events_of(plan.release), None
+    if plan.private is not None:
+        values = _values(task, [*beside, *([] if plan.units is None else [plan.units.event])])
+    asked = plan_judging(
+        declared, judges, epsilon=epsilon, delta=delta, beside=beside, values=values
+    )
+    notes = plan.notes
+    if values is None and judges.return_bounds is not None:
+        notes += (NOT_VALUED,)
+    return replace(plan, judging=asked, notes=notes)
+
+
+def _events_of(release: ReleasePlan | None) -> list[Event]:
+    return [] if release is None else [release.event]
+
+
+def _values(task: _Task, beside: list[Event]) -> ValuePlan | None:
+    """How the policy's values are fitted for the judges, if they are asked what it earns.
+
+    Raises:
+        QuorumError: if there would be so much noise that nothing is left of an expert's share.
+    """
+    declared = task.declared
+    if task.judges is None or task.judges.return_bounds is None:
+        return None
+    if declared.action_count * feature_count(declared.observation_size) > MOST_WEIGHTS:
+        return None
+    plan = plan_values(
+        task.learned_from,
+        task.judges.return_bounds,
+        epsilon=task.epsilon,
+        delta=task.delta,
+        beside=beside,
+    )
+    value_step(plan.noise_multiplier, plan.expected)
+    return plan
 
 
 def _of_stages(task: _Task, *, can_query: bool) -> FitPlan:
@@ -169,10 +214,12 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
     if settings.contribution is not None:
         sizes = declared.observation_size, declared.action_count
         check_contribution(settings.contribution, task.learner, *sizes)
-    beside: list[Event] = [] if release is None else [release.event]
+    beside = _events_of(release)
     cost, who = (task.epsilon, task.delta), task.learned_from
     units, too_few = units_beside(task.asking, who, cost, beside, parted=task.judges is not None)
     beside += [] if units is None else [units.event]
+    values = _values(task, beside)
+    beside += [] if values is None else [values.event]
     steps, multiplier = steps_and_noise(settings, cost, beside)
     private = private_step(settings, who, multiplier)
     plan = task.plan(

@@ -32,7 +32,7 @@ from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder, write_certificate
-from quorum_rl.pipeline.judging_stage import judged, judges_of, split_in_run
+from quorum_rl.pipeline.judging_stage import Parts, judged, judges_of, say, split_in_run
 from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
@@ -136,7 +136,7 @@ def fit(
     - `judges`: the share of the experts who judge the policy instead of being learned from, each by
       a secret coin that is thrown once for their ledger; at no further cost (docs/judging.md).
     - `return_bounds`: public numbers between which an expert's mean return lies; without them the
-      judges are not asked what they earn.
+      judges are not asked what they earn, nor what the policy does.
     - `units`: what observations and rewards are measured by where no public numbers say so: private
       ones if so many experts are declared (`auto`), always (`private`) or never (`public`).
     - `folder`: where everything is written.
@@ -306,12 +306,14 @@ def carried_out(
             released, remaining = first_stage(run, ledger)
             if released is not None:
                 run.check_and_keep_released(ledger, released)
-            others, judges = (remaining, None) if key is None else parted(remaining, key)
+            parts = None if key is None else Parts(*parted(remaining, key))
+            others = remaining if parts is None else parts.others
             run = with_units(run, demonstrations, others, ledger)
             pay_for_steps(run, demonstrations, ledger)
             params, verdict = _trained(run, others, released), None
-            if judges is not None:
-                verdict = judged(run, judges, policy_of(run.plan.learner, params), ledger)
+            if parts is not None:
+                (verdict,) = judged(run, parts, [policy_of(run.plan.learner, params)], ledger)
+                say(run, verdict)
             return _finished(run, declared, params, released, budget, verdict)
 
 

@@ -221,11 +221,13 @@ class JudgedAnswer:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a part of the experts says of the policy, which the certificate covers."""
+    """What a part of the experts says of the policy, which the certificate covers; `better` says
+    whether it is better than what is done today, if they were asked what it earns."""
 
     share: float
     answers: tuple[JudgedAnswer, ...]
     by_action: tuple[JudgedAnswer, ...]
+    better: str | None
 
 
 @dataclass(frozen=True)

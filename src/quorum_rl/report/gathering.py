@@ -180,21 +180,32 @@ def _evaluation(folder: Path, world: str | None) -> Maybe[Evaluation]:
         return made_of(Evaluation, read_object(path))
 
 
+BETTER: Final = {
+    "yes": "The judges say that it is better than what is done today.",
+    "no": "The judges say that it is not better than what is done today.",
+    "cannot tell": "The judges cannot tell whether it is better than what is done today.",
+}
+
+
 def _judged(folder: Path) -> Maybe[Judged]:
     path = folder / "judging.json"
     if not path.exists():
         return Missing("No part of the experts judged this policy.")
     with reading(path, "quorum fit"):
         facts = read_object(path)
-        asked = [("how often the policy does what they did", facts["agreement"])]
-        if facts["mean_return"] is not None:
-            asked.insert(0, ("what the experts earn", facts["mean_return"]))
+        asked = {
+            "what the experts earn": facts["mean_return"],
+            "what the policy earns": facts["value"],
+        }
+        asked = {what: answer for what, answer in asked.items() if answer is not None}
+        asked["how often the policy does what they did"] = facts["agreement"]
         by_action = [
             (f"the same, where they took action {action}", answer)
             for action, answer in enumerate(items(facts, "agreement_by_action"))
         ]
         share = number(as_object(facts["judges"], "judges"), "share")
-        return Judged(share, *(_answers(told) for told in (asked, by_action)))
+        better = None if facts["better"] is None else BETTER[facts["better"]]
+        return Judged(share, _answers(list(asked.items())), _answers(by_action), better)
 
 
 def _answers(told: list[tuple[str, Any]]) -> tuple[JudgedAnswer, ...]:

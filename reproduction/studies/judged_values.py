@@ -1,0 +1,263 @@
+r"""How often the judges' intervals of a policy's value hold, where the truth is known.
+
+    python -m reproduction.studies.judged_values --out results/judged_values.parquet
+
+Two worlds: CartPole driven by linear rules, and the clinicians of the example. In each a policy
+that imitates and one by CQL, learned privately from 255 of 1000 experts at ε = 3, and one made by
+hand that is bad. For each size the values are fitted FITS times, on experts drawn anew from those
+1000, with noise drawn anew. Then RUNS times: one of these fits, as many new experts drawn from 1000
+who taught nobody, their coins and the judges' noise. The policies are the same throughout.
+
+Beside it the naive answer: the mean fitted value of the first states of those who were learned
+from, with the interval that such a mean has by itself.
+"""
+
+import argparse
+import importlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+
+from quorum_rl.envs import get_world, with_params
+from quorum_rl.judging import (
+    Candidate,
+    Judges,
+    JudgingPlan,
+    Values,
+    fitted_values,
+    plan_judging,
+    plan_values,
+    told_by,
+    value_step,
+    verdicts,
+)
+from quorum_rl.logs import Declared, Demonstrations, StepArrays, from_step_arrays
+from quorum_rl.nets import Layer
+from quorum_rl.pipeline import fit
+from quorum_rl.policy import Policy
+
+ROOT: Final = Path(__file__).parents[2]
+RUNS, FITS, SHARE, POPULATION = 1000, 3, 0.15, 1000
+SIZES: Final = [(m, epsilon) for m in (150, 300, 1000) for epsilon in (1.0, 3.0)]
+FEW: Final = (147, 1.0)  # 22 judges
+
+Floats = npt.NDArray[np.float64]
+
+
+class World(NamedTuple):
+    """Logs of those who teach and of those who judge, and what policies are really worth."""
+
+    name: str
+    teachers: Demonstrations
+    others: Demonstrations
+    bounds: tuple[float, float]
+    units: tuple[tuple[float, ...], tuple[float, ...]]
+    bad: Policy
+    truth: Callable[[Policy], float]
+
+
+def cartpole() -> World:
+    crowd = importlib.import_module("cartpole_crowd")
+    # It pushes towards where the cart is going, and heeds the angle too little.
+    bad = linear(np.array([1, 1, 0.3, 1], np.float32))
+    teachers, others = (crowd.cartpole_crowd(POPULATION, seed=seed) for seed in (1, 2))
+    units = (0.0,) * 4, (0.087, 0.38, 0.064, 0.57)
+    return World("CartPole", teachers, others, (0.0, crowd.LIMIT), units, bad, cartpole_truth)
+
+
+def linear(gains: npt.NDArray[np.float32]) -> Policy:
+    layer = Layer(np.stack([-gains, gains], axis=1), np.zeros(2, np.float32))
+    return Policy(networks={"values": (layer,)}, highest="values", learner="bc")
+
+
+def cartpole_truth(policy: Policy, episodes: int = 2000) -> float:
+    world = get_world("CartPole")
+    params, keys = with_params(world, time_limit=200), jax.random.split(jax.random.key(3), episodes)
+    state, seen = jax.vmap(world.reset, (0, None))(keys, params)
+    step = jax.jit(jax.vmap(world.step, (0, 0, 0, None)))
+    earned, left = 0.0, np.ones(episodes, bool)
+    while left.any():
+        after = step(keys, state, policy.action_numbers(np.asarray(seen)), params)
+        earned += float(left.sum())
+        left &= ~np.asarray(after.terminated | after.truncated)
+        state, seen = after.state, after.observation
+    return earned / episodes
+
+
+def clinicians() -> World:
+    example = importlib.import_module("clinicians")
+    fill, low, high = np.array([(150, 40, 400), (80, 40, 160), (0, 0, 24), (0, -200, 100)]).T
+
+    def prepared(seen: Floats) -> npt.NDArray[np.float32]:
+        return np.clip(np.where(np.isnan(seen), fill, seen), low, high).astype(np.float32)
+
+    def log(seed: int) -> Demonstrations:
+        kept = example.logs(seed, POPULATION).sort_by(
+            [("patient_id", "ascending"), ("at", "ascending")]
+        )
+        rows = {
+            name: kept.column(name).to_numpy(zero_copy_only=False) for name in kept.column_names
+        }
+        names = ("glucose", "weight", "hours_since_meal", "last_effect")
+        before, after = (
+            prepared(np.stack([rows[name + end].astype(float) for name in names], axis=1))
+            for end in ("", "_after")
+        )
+        arrays = StepArrays(
+            before,
+            np.array([example.ORDERS.index(order) for order in rows["order"]]),
+            rows["reward"].astype(float),
+            rows["moved"].astype(bool),
+            rows["ended"].astype(bool) & ~rows["moved"].astype(bool),
+            rows["clinician_id"].astype(str),
+            after,
+        )
+        return from_step_arrays(arrays, Declared(4, 4, example.VISITS, minimum_experts=2))
+
+    never = np.zeros((4, 4), np.float32)
+    hold = Layer(never, np.array([1, 0, 0, 0], np.float32))
+    bad = Policy(networks={"values": (hold,)}, highest="values", learner="bc")
+
+    def truth(policy: Policy) -> float:
+        def act(seen: Floats) -> Any:
+            return policy.action_numbers(prepared(seen[:, :4]))
+
+        return float(example.true_return(act, episodes=20_000)[0])
+
+    units = (220.0, 100.0, 12.0, -50.0), (90.0, 30.0, 6.0, 75.0)
+    return World("clinicians", log(1), log(2), (-10.0, 20.0), units, bad, truth)
+
+
+def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Demonstrations:
+    """The logs of these experts, of whom so many are declared."""
+    chosen = log.select(np.isin(log.episodes.expert, log.experts[experts]))
+    return replace(chosen, declared=replace(log.declared, minimum_experts=least))
+
+
+def policies(world: World) -> dict[str, Policy]:
+    taught, made = some(world.teachers, np.arange(255), 255), {"made by hand": world.bad}
+    for learner in ("bc", "cql"):
+        with tempfile.TemporaryDirectory() as folder:
+            settings: dict[str, Any] = {
+                "observation_centre": world.units[0],
+                "observation_scale": world.units[1],
+            }
+            if learner == "cql":
+                settings["reward_scale"] = 10 / (world.bounds[1] - world.bounds[0])
+            made[learner] = fit(
+                taught, epsilon=3.0, delta=1 / 300, learner=learner, learner_settings=settings,
+                folder=Path(folder) / "run", accepted=["one-expert-each", "other-experts"],
+                report=lambda _: None,
+            ).policy  # fmt: skip
+    return made
+
+
+class Told(NamedTuple):
+    """What everybody who may judge tells with one fit of the values, and the naive answer."""
+
+    rows: Floats
+    naive: tuple[float, float]
+
+
+def told(world: World, policy: Policy, plan: JudgingPlan, m: int, rng: np.random.Generator) -> Told:
+    assert plan.values is not None  # bounds were declared
+    count = round((1 - SHARE) * m)
+    taught = some(world.teachers, rng.choice(POPULATION, count, replace=False), count)
+    step = value_step(plan.values.noise_multiplier, plan.values.expected)
+    key = rng.integers(0, 2**32, 2, dtype=np.uint32)
+    units = plan.values.units(*world.units, taught.declared.observation_size)
+    values = fitted_values(taught, policy, units, step, key)
+    rows = told_by(world.others, [Candidate(policy, values)], plan)
+    return Told(rows, naive(taught, policy, values))
+
+
+def naive(taught: Demonstrations, policy: Policy, values: Values) -> tuple[float, float]:
+    """The mean and its standard error, as if the values were the truth."""
+    first = np.stack([episode.observations[0] for episode in taught])
+    found = values.of(first, np.zeros(len(first)))
+    worth = found[np.arange(len(first)), policy.action_numbers(first)] * values.units.reward
+    return float(worth.mean()), float(worth.std() / np.sqrt(len(worth)))
+
+
+def measured(world: World, name: str, policy: Policy, m: int, epsilon: float) -> dict[str, Any]:
+    low, high = world.bounds
+    declared = replace(world.others.declared, minimum_experts=m)
+    judges = Judges(share=SHARE, return_bounds=world.bounds)
+    taught = replace(declared, minimum_experts=round((1 - SHARE) * m))
+    values = plan_values(taught, world.bounds, epsilon=epsilon, delta=1 / m)
+    plan = plan_judging(declared, judges, epsilon=epsilon, delta=1 / m, values=values)
+    rng = np.random.default_rng([m, round(epsilon)])
+    fits = [told(world, policy, plan, m, rng) for _ in range(FITS)]
+    weights = np.concatenate([np.full(block.size, block.weight) for block in plan.blocks.values()])
+    returns = np.array([np.mean([world.others.episode(e).rewards.sum()
+                                 for e in world.others.episodes_of(i)])
+                        for i in range(POPULATION)])  # fmt: skip
+    truth, today = world.truth(policy), float(np.clip(returns, low, high).mean())
+    found = []
+    for run in range(RUNS):
+        rows, (middle, error) = fits[run % FITS]
+        who = rng.integers(0, POPULATION, m)[rng.random(m) < SHARE]
+        noise = plan.noise_multiplier * rng.standard_normal(plan.size)
+        said = verdicts((rows[who].sum(axis=0) + noise) / weights, plan)[0]
+        value, gain = said.value, said.gain
+        assert value is not None
+        assert gain is not None
+        found.append({
+            "value_holds": value.low <= truth <= value.high,
+            "gain_holds": gain.low <= truth - today <= gain.high,
+            "half_width": (value.high - value.low) / 2 / (high - low),
+            "tells": value.tells,
+            "yes": said.better == "yes",
+            "no": said.better == "no",
+            "naive_holds": abs(middle - truth) <= 1.96 * error,
+            "error": np.nan if value.estimate is None else (value.estimate - truth) / (high - low),
+        })  # fmt: skip
+    columns = {key: np.array([row[key] for row in found], float) for key in found[0]}
+    means = {key: float(column.mean()) for key, column in columns.items()
+             if key not in ("half_width", "error")}  # fmt: skip
+    told_of = fits[0].rows[:, plan.blocks["agreement"].place] / plan.blocks["agreement"].weight
+    known = columns["error"][~np.isnan(columns["error"])]
+    return {
+        "world": world.name,
+        "policy": name,
+        "experts": m,
+        "epsilon": epsilon,
+        "truth": truth,
+        "today": today,
+        "agreement": float(told_of.mean() + 1) / 2,
+        **means,
+        "half_width": float(np.median(columns["half_width"])),
+        "error": float(known.mean()) if len(known) else None,
+    }
+
+
+def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
+    for world in (made() for made in worlds):
+        for name, policy in policies(world).items():
+            for m, epsilon in (FEW, *SIZES):
+                row = measured(world, name, policy, m, epsilon)
+                print({key: round(value, 3) if isinstance(value, float) else value
+                       for key, value in row.items()}, flush=True)  # fmt: skip
+                yield row
+
+
+WORLDS: Final = {"clinicians": clinicians, "cartpole": cartpole}
+
+if __name__ == "__main__":
+    words = argparse.ArgumentParser(description="Measure how often judged values hold.")
+    words.add_argument("--out", type=Path, required=True)
+    words.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
+    given = words.parse_args()
+    sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "examples")]
+    pyarrow.parquet.write_table(
+        pa.Table.from_pylist(list(rows([WORLDS[name] for name in given.worlds]))), given.out
+    )
