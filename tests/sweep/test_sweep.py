@@ -171,7 +171,7 @@ def test_a_sweep_does_not_go_on_where_the_worlds_units_have_become_others(
     with pytest.raises(Interrupted):
         swept(asked(together=1), tmp_path / "sweep", spread=interrupted_after(1, []))
     units = Units(centre=(0.0,), scale=(2.0,))
-    monkeypatch.setattr("quorum_rl.pipeline.learner_rule._units_of", lambda _: units)
+    monkeypatch.setattr("quorum_rl.pipeline.learner_rule.units_of_world", lambda _: units)
     with pytest.raises(QuorumError, match=r"was begun with learner\.observation_centre = \[\]"):
         swept(asked(together=1), tmp_path / "sweep")
 
