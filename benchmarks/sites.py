@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -64,13 +64,14 @@ class Counter:
                 threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
     def _pass(self, source: socket.socket, to: socket.socket, up: bool) -> None:
-        while data := source.recv(2**16):
-            to.sendall(data)
-            if up:
-                self.up += len(data)
-            else:
-                self.down += len(data)
-        to.close()
+        with suppress(OSError):  # the other way has ended
+            while data := source.recv(2**16):
+                to.sendall(data)
+                if up:
+                    self.up += len(data)
+                else:
+                    self.down += len(data)
+            to.shutdown(socket.SHUT_WR)
 
 
 def free_port() -> int:
