@@ -92,10 +92,15 @@ def test_the_judges_are_near_the_truth_and_in_the_report(
     walk: tuple[Path, list[Answer]], world: Any
 ) -> None:
     """Their keys are new each time. Half an interval is 2.6: five times as far is for no chance."""
-    said = json.loads((walk[0] / "runs" / "dosing" / "judging.json").read_text())["mean_return"]
+    judged = json.loads((walk[0] / "runs" / "dosing" / "judging.json").read_text())
+    said, value = judged["mean_return"], judged["value"]
     assert said["low"] < said["high"]
     truth = world.clinicians_return().mean()
     assert said["low"] - 10 < truth < said["high"] + 10
+    policy = Policy.load(walk[0] / "dosing-policy" / "policy.safetensors")
+    worth = world.true_return(lambda seen: policy.act(seen[:, :SEEN]))[0]
+    assert value["low"] - 10 < worth < value["high"] + 10
+    assert judged["better"] in ("yes", "no", "cannot tell")
     assert "what the experts earn" in (walk[0] / "runs" / "dosing" / "report.html").read_text()
 
 

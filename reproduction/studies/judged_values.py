@@ -24,8 +24,6 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet
 
 from quorum_rl.envs import get_world, with_params
 from quorum_rl.judging import (
@@ -44,6 +42,7 @@ from quorum_rl.logs import Declared, Demonstrations, StepArrays, from_step_array
 from quorum_rl.nets import Layer
 from quorum_rl.pipeline import fit
 from quorum_rl.policy import Policy
+from reproduction.results import write
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS, FITS, SHARE, POPULATION = 1000, 3, 0.15, 1000
@@ -236,8 +235,7 @@ def measured(world: World, name: str, policy: Policy, m: int, epsilon: float) ->
         "agreement": float(told_of.mean() + 1) / 2,
         **means,
         "half_width": float(np.median(columns["half_width"])),
-        "error": float(known.mean()) if len(known) else None,
-    }
+    } | ({"error": float(known.mean())} if len(known) else {})
 
 
 def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
@@ -250,6 +248,7 @@ def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+NAME: Final = ("world", "policy", "experts", "epsilon")
 WORLDS: Final = {"clinicians": clinicians, "cartpole": cartpole}
 
 if __name__ == "__main__":
@@ -258,6 +257,5 @@ if __name__ == "__main__":
     words.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
     given = words.parse_args()
     sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "examples")]
-    pyarrow.parquet.write_table(
-        pa.Table.from_pylist(list(rows([WORLDS[name] for name in given.worlds]))), given.out
-    )
+    found = rows([WORLDS[name] for name in given.worlds])
+    write(given.out, {" ".join(str(row[name]) for name in NAME): row for row in found})

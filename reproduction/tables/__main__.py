@@ -21,6 +21,7 @@ from reproduction.tables import (
     few,
     grid,
     hiv,
+    judging,
     paper,
     result,
     studies,
@@ -50,6 +51,7 @@ PAGES: Final[Mapping[str, Sections]] = {
         "values": few.values,
         "released": few.released,
     },
+    "docs/judging.md": {"values": judging.values},
     "docs/reproduction.md": {
         "result": result.fractions,
         "goals": paper.goals,

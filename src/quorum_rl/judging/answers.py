@@ -125,10 +125,13 @@ class Verdict:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
         if self.value is not None and self.gain is not None:
             value, gain = self.value, self.gain
-            known = f"{value.estimate:.4g}" if value.tells else "what judges cannot tell"
+            between = f"95%: {value.low:.4g} to {value.high:.4g}"
+            known = (
+                f" {value.estimate:.4g}, {between}" if value.tells else f": cannot tell ({between})"
+            )
             said.append(
-                f"the policy earns {known}, 95%: {value.low:.4g} to {value.high:.4g}; better than "
-                f"what is done today: {self.better} (95%: {gain.low:.4g} to {gain.high:.4g} more)"
+                f"the policy earns{known}; better than what is done today: {self.better} "
+                f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
             )
         said.append(f"the policy does what they did: {self.agreement.in_words()}")
         said += [
