@@ -48,7 +48,7 @@ from quorum_rl.privacy import plan_release
 from quorum_rl.privacy.events import event_to_json
 from quorum_rl.release import read_released_with_facts, save_released
 from quorum_rl.release.to_file import WORDS, _Begun, _read
-from quorum_rl.report import check_bundle, gather, publish
+from quorum_rl.report import check_bundle, gather, gathering, publish
 from quorum_rl.sweep.programs import Found, TrialResult
 from quorum_rl.sweep.results import read_judged, save_found
 from quorum_rl.sweep.run import TRIALS, _secrets
@@ -219,6 +219,24 @@ def run_config(folder: Path) -> Kind:
     return Kind(run / "config.json", facts, mutated_json)
 
 
+def of_a_report(folder: Path, name: str, read: Callable[[Path], Any]) -> Kind:
+    """A file of a run that its report shows: nothing of the guarantee rests on it."""
+    run = write_run(folder / "run")
+
+    def facts(path: Path) -> None:
+        read(path.parent)
+
+    return Kind(run / name, facts, mutated_json if name.endswith(".json") else mutated)
+
+
+def run_metrics(folder: Path) -> Kind:
+    return of_a_report(folder, "metrics.jsonl", gathering._learning_curve)
+
+
+def run_judging(folder: Path) -> Kind:
+    return of_a_report(folder, "judging.json", gathering._judged)
+
+
 def policy(folder: Path) -> Kind:
     run = Making(folder)(ledger_of(*ALONE), TRAINING)
 
@@ -357,6 +375,7 @@ def sweep_table(folder: Path) -> Kind:
 
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, a_witness, run_config, policy, private_keys, private_release, private_trials,
-    private_remaining, private_state, bundle, configuration, columns_file, sweep_table,
+    signature, a_witness, run_config, run_metrics, run_judging, policy, private_keys,
+    private_release, private_trials, private_remaining, private_state, bundle, configuration,
+    columns_file, sweep_table,
 )  # fmt: skip
