@@ -12,14 +12,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from at_sites import ACCEPTED, COST, LEAST, MOST, OTHERS, ROUNDS, logs_at, whole_log
 from commands import networks
 
 from quorum_rl.budget import read_certificate
 from quorum_rl.logs import save_demonstrations
+from quorum_rl.sites import Answer, FlowerSites, Question
+from quorum_rl.sites.records import FACTS, of_answer, of_facts
 
 pytest.importorskip("flwr", reason="the extra 'sites' (Flower) is not installed")
 
@@ -187,3 +191,86 @@ def test_without_flower_at_the_address_it_is_one_sentence(tmp_path: Path) -> Non
     assert "cannot be reached" in (tmp_path / "fit.txt").read_text()
     assert "Traceback" not in (tmp_path / "fit.txt").read_text()
     assert not (tmp_path / "run").exists()
+
+
+class GridOf:
+    """A SuperLink with nodes that answer as they are told, at once or never."""
+
+    def __init__(self, **nodes: Any) -> None:
+        self.nodes, self._open = dict(enumerate(nodes.values(), start=1)), dict[str, Any]()
+
+    def get_nodes(self) -> list[Any]:
+        return [
+            SimpleNamespace(node_id=number, name=node.name) for number, node in self.nodes.items()
+        ]
+
+    def push_messages(self, messages: Any) -> list[str]:
+        (message,) = messages
+        name = str(len(self._open))
+        self._open[name] = message
+        return [name]
+
+    def pull_messages(self, names: Any) -> Iterator[Any]:
+        for name in names:
+            message = self._open[name]
+            answer = self.nodes[message.metadata.dst_node_id].answer(message)
+            if answer is not None:
+                yield SimpleNamespace(
+                    metadata=SimpleNamespace(reply_to_message_id=name),
+                    has_error=lambda: False,
+                    content=answer,
+                )
+
+
+class Node:
+    """A node that is a site of this name, registered under another one or none."""
+
+    def __init__(self, says: Any, name: str = "") -> None:
+        self.says, self.name, self.alive = says, name, True
+
+    def answer(self, message: Any) -> Any:
+        if not self.alive:
+            return None
+        if message.metadata.message_type == FACTS:
+            return of_facts({"name": self.says, "most": 1})
+        return of_answer(Answer("run", 1, [np.array([id(self) % 1000], np.int32)]))
+
+
+def reached_by(grid: GridOf) -> FlowerSites:
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    return FlowerSites(grid, seconds=0.5)
+
+
+QUESTION: Final = {"north": Question({}, 1, [np.zeros(1, np.float32)])}
+
+
+def numbers(sites: FlowerSites) -> list[int]:
+    return [int(answer.arrays[0][0]) for _, answer in sites.ask(QUESTION)]
+
+
+def test_a_site_that_was_started_again_takes_its_place_once_the_old_node_is_late() -> None:
+    """Flower lists a node for a while after it died."""
+    old, new = Node("north"), Node("north")
+    grid = GridOf(old=old)
+    sites = reached_by(grid)
+    assert list(sites.facts(["north"])) == ["north"]
+    assert numbers(sites) == [id(old) % 1000]
+    old.alive, grid.nodes[2] = False, new
+    assert numbers(sites) == []
+    assert numbers(sites) == [id(new) % 1000]
+
+
+def test_a_node_has_the_name_that_it_was_registered_under_and_no_other() -> None:
+    grid = GridOf(liar=Node("north", name="south"), strange=Node(["north"]))
+    assert reached_by(grid).facts(["north"]) == {}
+
+
+def test_a_node_takes_no_name_from_a_site_that_answers() -> None:
+    old, thief = Node("north"), Node("north")
+    grid = GridOf(old=old)
+    sites = reached_by(grid)
+    sites.facts(["north"])
+    grid.nodes[2] = thief
+    assert [numbers(sites), numbers(sites)] == [[id(old) % 1000]] * 2

@@ -20,6 +20,7 @@ from quorum_rl.sites.task import Answer, Facts, Question
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 SECONDS_FOR_A_TASK: Final = 30.0
+SECONDS_FOR_A_NAME: Final = 5.0  # in a round: what a new node says of itself costs it no time
 # Flower registers a run by the app that it would send to SuperNodes; Quorum's sites run their own.
 APP: Final = """
 [project]
@@ -47,6 +48,7 @@ class FlowerSites:
     def __init__(self, grid: Any, seconds: float) -> None:
         self._grid, self._seconds = grid, seconds
         self._nodes: dict[str, int] = {}
+        self._claims: dict[str, int] = {}  # the last node that said it was the site
         self._known: set[int] = set()
         self._late: set[str] = set()
 
@@ -56,7 +58,7 @@ class FlowerSites:
         end = time.monotonic() + self._seconds
         with _linked():
             while time.monotonic() < end and not all(name in found for name in wanted):
-                found |= self._introduced(wanted)
+                found |= self._introduced(wanted, self._seconds)
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         return found
 
@@ -65,7 +67,7 @@ class FlowerSites:
             yield from self._asked(questions)
 
     def _asked(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
-        self._introduced(questions.keys())
+        self._introduced(questions.keys(), min(self._seconds, SECONDS_FOR_A_NAME))
         names = {}
         for name, question in questions.items():
             if name in self._nodes:
@@ -74,34 +76,40 @@ class FlowerSites:
                 names[sent] = name
         waited_for = {name for name in names.values() if name not in self._late}
         waited_for = waited_for or set(names.values())
-        for name, reply in self._replies(names, waited_for):
+        for name, reply in self._replies(names, waited_for, self._seconds):
             waited_for.discard(name)
             self._late.discard(name)
-            with suppress(KeyError, TypeError, ValueError):  # of no run and round: as if late
-                yield name, answer_in(reply)
+            answer = None
+            with suppress(Exception):  # whatever foreign records raise: as if nothing had come
+                answer = answer_in(reply)
+            if answer is not None:
+                yield name, answer
         self._late |= waited_for
 
-    def _introduced(self, wanted: Collection[str]) -> dict[str, Facts]:
+    def _introduced(self, wanted: Collection[str], seconds: float) -> dict[str, Facts]:
         """What new nodes say of themselves, who are sites of these names.
 
-        A name belongs to the node that has it until that is gone. Where the SuperLink registers
-        nodes by key and name, theirs is the only one that they can have.
+        A name belongs to the node that has it until that is gone or late. Where the SuperLink
+        registers nodes by key and name, theirs is the only one that they can have.
         """
         registered = {node.node_id: node.name for node in self._grid.get_nodes()}
         here = set(registered)
-        gone = {name for name, node in self._nodes.items() if node not in here}
-        self._nodes = {name: node for name, node in self._nodes.items() if name not in gone}
         new = {self._sent(of_facts({}), node, FACTS, "0"): node for node in here - self._known}
         self._known = here
         found: dict[str, Facts] = {}
-        for node, reply in self._replies(new, set(new.values())):
-            with suppress(KeyError, TypeError, ValueError):
+        for node, reply in self._replies(new, set(new.values()), seconds):
+            with suppress(Exception):  # whatever foreign records raise: it is no site
                 facts = facts_in(reply)
                 name = facts["name"]
                 is_whose = registered[node] in ("", name)  # it was registered as nobody else
-                if is_whose and name in wanted and name not in self._nodes:
-                    self._nodes[name] = node
+                if is_whose and name in wanted:
+                    self._claims[name] = node
                     found[name] = facts
+        self._claims = {name: node for name, node in self._claims.items() if node in here}
+        for name, node in self._claims.items():
+            if self._nodes.get(name) not in here or name in self._late:
+                self._nodes[name] = node
+        self._nodes = {name: node for name, node in self._nodes.items() if node in here}
         return found
 
     def _sent(self, record: Any, node: int, kind: str, group: str) -> str:
@@ -112,10 +120,12 @@ class FlowerSites:
         )
         return str(next(iter(self._grid.push_messages([message])), None))  # none has no reply
 
-    def _replies(self, asked: Mapping[str, Any], wanted: Collection[Any]) -> Iterator[Any]:
+    def _replies(
+        self, asked: Mapping[str, Any], wanted: Collection[Any], seconds: float
+    ) -> Iterator[Any]:
         """Who answers, and what, until all wanted ones have or it is late."""
         open_ones, wanted = dict(asked), set(wanted)
-        end = time.monotonic() + self._seconds
+        end = time.monotonic() + seconds
         while open_ones and wanted and time.monotonic() < end:
             for reply in self._grid.pull_messages(list(open_ones)):
                 who = open_ones.pop(reply.metadata.reply_to_message_id, None)
