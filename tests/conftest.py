@@ -112,7 +112,10 @@ release/test_crash_points_of_a_release.py
 release/test_release_distribution.py
 pipeline/test_belonging.py
 report/test_browser.py
+sites/test_crash_points_of_sites.py
 sites/test_faults_of_sites.py
+sites/test_flower.py
+sites/test_tutorial.py
 sweep/test_crash_points_of_a_sweep.py
 sweep/test_judge.py
 sweep/test_ray.py
