@@ -1,8 +1,7 @@
-"""`quorum evaluate`: a policy from its file alone, in a world, or estimated."""
+"""`quorum evaluate`: a policy from its file alone, in a world."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +14,6 @@ from quorum_rl.envs import get_world
 from quorum_rl.evaluation import policy_returns, returns_of
 from quorum_rl.learners import Bc, Bcq, Learner
 from quorum_rl.pipeline.export import policy_of
-from quorum_rl.policy import Policy
-from quorum_rl.release import save_released
-from quorum_rl.types import Released, Transition
 
 CARTPOLE = get_world("CartPole")
 
@@ -59,28 +55,6 @@ def test_a_run_is_evaluated_in_the_world_of_its_logs_and_keeps_the_result(
     assert "1 episodes of CartPole: mean return" in quorum("evaluate", run, "--episodes", "1")
 
 
-def test_without_a_simulator_the_return_is_estimated_and_called_an_estimate(
-    run: Path, quorum: Quorum
-) -> None:
-    rng = np.random.default_rng(0)
-    states = rng.normal(size=(41, 4)).astype(np.float32)
-    actions = Policy.load(run / "policy.safetensors").act(states[:-1]).astype(np.int32)
-    ends = np.zeros(40, bool)
-    columns: Any = (states[:-1], actions, np.ones(40, np.float32), states[1:], ends, ends)
-    seen = Transition(*columns)
-    offsets = np.arange(0, 41, 8)
-    save_released(Released(seen, offsets, 4, 2, horizon=8), run / "released.parquet")
-    measured = run / "evaluation.json"
-    measured.write_text("what was measured")
-    assert "estimated, not measured: return" in quorum("evaluate", run, "--fitted-q")
-    assert measured.read_text() == "what was measured"
-    facts = json.loads((run / "estimate.json").read_text())
-    assert facts["mean"] == pytest.approx(8, rel=0.05)  # one a step, and nothing ends
-    assert "estimated" in facts["protocol"]
-    assert facts["episodes"] == 0
-    assert facts["interval"] is None
-
-
 def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, quorum: Quorum) -> None:
     elsewhere = tmp_path / "elsewhere.safetensors"
     balancing(world="trap.py:W").save(elsewhere)
@@ -90,9 +64,8 @@ def test_what_cannot_be_evaluated_is_refused(run: Path, tmp_path: Path, quorum: 
     assert "these logs name no world" in quorum.refused("evaluate", nowhere)
     assert "no such file" in quorum.refused("evaluate", tmp_path / "none")
     assert "holds no finished run" in quorum.refused("evaluate", tmp_path)
-    assert "folder of a run" in quorum.refused("evaluate", elsewhere, "--fitted-q")
-    assert "released.parquet" in quorum.refused("evaluate", run, "--fitted-q")
     assert "name its own world" in quorum.refused("evaluate", run, "--world", "Acrobot")
-    assert "exclude" in quorum.refused("evaluate", run, "--world", "CartPole", "--fitted-q")
+    both = "--world", "CartPole", "--gymnasium", "CartPole-v1"
+    assert "exclude" in quorum.refused("evaluate", run, *both)
     assert "--episodes is 0" in quorum.refused("evaluate", run, "--episodes", "0")
     assert not (run / "evaluation.json").exists()

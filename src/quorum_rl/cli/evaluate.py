@@ -1,11 +1,11 @@
 """`quorum evaluate`: how good a finished policy is, which costs no privacy."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import quorum_rl
-from quorum_rl import evaluation, release
+from quorum_rl import evaluation
 from quorum_rl.cli.flags import POLICY, GymnasiumFlags, given, world_to_use
 from quorum_rl.cli.output import check_new_file, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
@@ -15,11 +15,11 @@ from quorum_rl.files import write_json
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(GymnasiumFlags):
-    """Play greedy episodes of a finished policy, or estimate its return where none can be played.
+    """Play greedy episodes of a finished policy.
 
     Returns are also put on the scale 0 (random policy) to 1 (the world's reference policy). The 95%
     interval is over episodes: it says nothing of what another training would give. A run's folder
-    gets the result as evaluation.json, an estimate as estimate.json.
+    gets the result as evaluation.json. Without a simulator, judges of the fit say what it earns.
 
     Example: quorum evaluate runs/cartpole --episodes 100
     """
@@ -28,8 +28,6 @@ class Evaluate(GymnasiumFlags):
     """The folder of a finished run, or a policy.safetensors."""
     world: Annotated[str | None, RUNS_CODE] = None
     """A world's name, or path/to/file.py:NAME for your own; that of the logs unless given."""
-    fitted_q: bool = False
-    """Without a simulator: an estimate from the run's released prefixes, and no more than that."""
     episodes: int = 100
     """How many to play."""
     seed: int = 0
@@ -40,8 +38,8 @@ class Evaluate(GymnasiumFlags):
     """Print one JSON object."""
 
     def run(self) -> None:
-        if sum([self.world is not None, self.gymnasium is not None, self.fitted_q]) > 1:
-            raise QuorumError("--world, --gymnasium and --fitted-q exclude each other: give one.")
+        if self.world is not None and self.gymnasium is not None:
+            raise QuorumError("--world and --gymnasium exclude each other: give one.")
         self.check_gymnasium()
         require("--episodes", self.episodes, at_least(1))
         if self.out is not None:
@@ -50,11 +48,10 @@ class Evaluate(GymnasiumFlags):
         if self.policy.is_dir() and not file.exists():
             raise QuorumError(f"{str(self.policy)!r} holds no finished run: there is no {POLICY}.")
         policy = quorum_rl.Policy.load(file)
-        facts = self._estimated(policy) if self.fitted_q else self._measured(policy)
+        facts = self._measured(policy)
         path = self.out
         if path is None and (self.policy / "config.json").exists():
-            # Of other policies, only what was asked for. An estimate replaces no measurement.
-            path = self.policy / ("estimate.json" if self.fitted_q else "evaluation.json")
+            path = self.policy / "evaluation.json"  # of other policies, only what was asked for
         if path is not None:
             write_json(path, facts)
         said = _in_words(facts) + (f": {path}" if path else "")
@@ -86,21 +83,6 @@ class Evaluate(GymnasiumFlags):
         normalised = None if world is None else world.facts.normalised
         return _measured_facts(environment, returns, normalised) | {"gymnasium_params": params}
 
-    def _estimated(self, policy: "quorum_rl.Policy") -> dict[str, Any]:
-        if not self.policy.is_dir():
-            raise QuorumError("--fitted-q needs released prefixes: give the folder of a run.")
-        path = self.policy / "released.parquet"
-        if not path.exists():
-            raise QuorumError(
-                f"--fitted-q needs released prefixes, and {str(self.policy)!r} has no "
-                "released.parquet: name a simulator with --world or --gymnasium."
-            )
-        released = release.read_released(path)
-        found = evaluation.fitted_q_estimate(released, policy.action_numbers, seed=self.seed)
-        protocol = "fitted-q: estimated from released data, not measured"
-        facts = _facts(policy.world or "the world of the logs", found.value, protocol=protocol)
-        return facts | {"estimate": asdict(found), "statement": str(found)}
-
 
 def _measured_facts(world: str, returns: Any, normalised: Any) -> dict[str, Any]:
     summary = evaluation.summarise(returns)
@@ -115,7 +97,6 @@ def _facts(
     interval: list[float] | None = None,
     returns: Any = (),
     normalised: Any = None,
-    protocol: str = "final",
 ) -> dict[str, Any]:
     """What was found; `normalised` puts a return on the common scale, where there is one."""
     scored = normalised is not None
@@ -127,13 +108,11 @@ def _facts(
         "interval": interval,
         "score": normalised(mean) if scored else None,
         "score_interval": sorted(map(normalised, interval)) if scored and interval else None,
-        "protocol": protocol,
+        "protocol": "final",
     }
 
 
 def _in_words(facts: dict[str, Any]) -> str:
-    if "statement" in facts:
-        return str(facts["statement"])
     said = f"{facts['episodes']} episodes of {facts['world']}: mean return {facts['mean']:.4g}"
     if facts["interval"] is not None:
         said += " (95% {:.4g} to {:.4g})".format(*facts["interval"])

@@ -1,7 +1,7 @@
-"""How good a learned policy is: measured where there is a simulator, estimated where there is none.
+"""How good a learned policy is, measured where there is a simulator.
 
 Nothing here touches what is private. Policies may be run as often as one likes once they have been
-released, and the estimate takes `Released` prefixes only.
+released.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.evaluation.fitted_q import (
-        FittedQEstimate as FittedQEstimate,
-        fitted_q_estimate as fitted_q_estimate,
-    )
     from quorum_rl.evaluation.in_gymnasium import (
         gymnasium_returns as gymnasium_returns,
         same_world as same_world,

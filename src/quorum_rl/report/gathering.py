@@ -168,9 +168,8 @@ def _repeat(folder: Path) -> str:
 
 
 def _evaluation(folder: Path, world: str | None) -> Maybe[Evaluation]:
-    found = (folder / name for name in ("evaluation.json", "estimate.json"))
-    path = next(filter(Path.exists, found), None)  # what was measured, or else estimated
-    if path is None:
+    path = folder / "evaluation.json"
+    if not path.exists():
         command = f"quorum evaluate {_shown_path(folder)}"
         if world is None:
             why = "These logs name no world, so nobody has seen the policy act. With a simulator:"

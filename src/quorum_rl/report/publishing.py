@@ -65,7 +65,6 @@ NO_LICENSE: Final = (
 )
 REPORTED: Final = (
     "evaluation.json",
-    "estimate.json",
     "judging.json",
     "units.json",
     "comparison.json",
