@@ -72,7 +72,7 @@ def test_killed_around_any_line_of_its_ledger_a_judged_fit_ends_the_same(tmp_pat
     """The split, and the charges of units, training and judges: all operations take long."""
     points = CrashPoints(fit_by(JUDGED), tmp_path)
     lines = [number for number, done in enumerate(points.operations) if done == "write"]
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert points.differences([line + near for line in lines for near in range(-1, 3)]) == []
 
 
