@@ -154,24 +154,41 @@ def test_a_run_that_is_killed_with_its_values_fitted_fits_the_same_again_and_pay
 
 
 def test_a_planted_bug_is_found_that_fits_values_without_paying(
-    done: Fitted, everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger then holds less than the plan says, and what was left out is no small part."""
-    paid: Any = judging_stage._pay
-    assert done.plan.judging is not None
-    assert done.plan.judging.values is not None
-    values = done.plan.judging.values.event
+    paid: Any = judging_stage.pay_for  # type: ignore[attr-defined]
 
-    def forgetful(run: Any, event: Any, *rest: Any) -> None:
-        if event != values:
-            paid(run, event, *rest)
+    def forgetful(run: Any, stage: str, *rest: Any) -> None:
+        if stage != "values":
+            paid(run, stage, *rest)
 
-    monkeypatch.setattr(judging_stage, "_pay", forgetful)
+    monkeypatch.setattr(judging_stage, "pay_for", forgetful)
     made = fitted(named(everyone, "judged, unpaid"), tmp_path / "run", **CHOICES)
     charged = read_ledger(tmp_path / "run" / "ledger.jsonl").events
     assert charged != made.plan.events
     own = [event for event in charged if event.part == "training"]
     assert total_epsilon(own, DELTA) < 0.95 * EPSILON
+
+
+def test_stages_that_cost_the_same_pay_for_themselves_whatever_a_run_is_killed_at(
+    done: Fitted, everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever chooses as many steps as values take, with their noise, pays for both."""
+    assert done.plan.judging is not None
+    assert done.plan.judging.values is not None
+    values = done.plan.judging.values.event
+    alike = replace(LOCAL, private_steps=values.steps, noise_multiplier=values.noise_multiplier)
+    choices, book = CHOICES | {"settings": alike}, tmp_path / "run" / "ledger.jsonl"
+    for at, charges in (("run.judged", 1), ("judging_stage.fitted_values", 2)):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"quorum_rl.pipeline.{at}", cut)
+            with pytest.raises(PowerCutError):
+                fitted(named(everyone, "judged, alike"), tmp_path / "run", **choices)
+        assert len(read_ledger(book).charges) == charges
+    made = fitted(named(everyone, "judged, alike"), tmp_path / "run", **choices)
+    assert made.plan.events[0] == made.plan.events[1]
+    assert read_ledger(book).events == made.plan.events
 
 
 def test_one_ledger_has_the_same_judges_for_every_fit_and_the_larger_part_counts(

@@ -101,7 +101,7 @@ def test_they_are_published_and_in_the_policy(done: Fitted, wild: Crowd) -> None
 def test_a_fit_that_does_not_pay_is_found(
     wild: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units_stage, "charge_training", lambda *_, **__: None)
+    monkeypatch.setattr(units_stage, "pay_for", lambda *_, **__: None)
     made = fitted(named(wild, "unpaid"), tmp_path, **CHOICES)
     with pytest.raises(AssertionError):
         check_paid(made)

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from quorum_rl.budget import (
-    Charge,
     Entropy,
     KeyedEntropy,
     Ledger,
@@ -27,11 +26,11 @@ from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.pipeline.learner_rule import asked_learner
 from quorum_rl.pipeline.metrics import Track
-from quorum_rl.pipeline.plan import FitPlan
+from quorum_rl.pipeline.plan import FitPlan, Stage
 from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings, UnitsName
 from quorum_rl.pipeline.units import units_to_ask
-from quorum_rl.privacy import Event, event_to_json
+from quorum_rl.privacy import event_to_json
 from quorum_rl.release import experts_who_acted, released_digest
 from quorum_rl.training import SummedElsewhere
 from quorum_rl.types import Released
@@ -137,13 +136,13 @@ class RunContext:
         """Where a release's noise comes from: the same bits whenever the run goes on."""
         return self.entropy if self.entropy.reproducible else KeyedEntropy(self.keys["release"])
 
-    def charged(self, ledger: Ledger, event: Event) -> bool:
-        """Whether this run has paid for this stage already."""
-        return bool(self._charges(ledger, event))
-
-    def _charges(self, ledger: Ledger, event: Event) -> list[Charge]:
-        own = (charge for charge in ledger.record.charges if charge.run == self.name)
-        return [charge for charge in own if charge.event == event]
+    def charged(self, ledger: Ledger, stage: Stage) -> bool:
+        """Whether this run has paid for this stage already: stages pay one after the other, so a
+        charge may be for an earlier one that costs the same."""
+        stages = self.plan.stages
+        place, event = list(stages).index(stage), stages[stage]
+        own = [charge.event for charge in ledger.record.charges if charge.run == self.name]
+        return own.count(event) > list(stages.values())[:place].count(event)
 
 
 def planned(

@@ -21,10 +21,8 @@ from quorum_rl.judging import (
 )
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.context import RunContext
-from quorum_rl.pipeline.training_stage import charge_training
+from quorum_rl.pipeline.training_stage import pay_for
 from quorum_rl.policy import Policy
-from quorum_rl.privacy import Event
-from quorum_rl.release import REPRODUCIBLE_NOISE
 
 
 def judges_of(share: float | None, return_bounds: Sequence[float] | None) -> Judges | None:
@@ -74,7 +72,7 @@ def judged(
     assert plan is not None  # there are judges
     candidates = [Candidate(policy) for policy in policies]
     if plan.values is not None:
-        _pay(run, plan.values.event, parts.others, ledger)
+        pay_for(run, "values", parts.others, ledger)
         step = value_step(plan.values.noise_multiplier, plan.values.expected)
         learner, size = run.plan.learner, parts.others.declared.observation_size
         centre = getattr(learner, "observation_centre", ())
@@ -86,7 +84,7 @@ def judged(
             )
             for number, policy in enumerate(policies)
         ]
-    _pay(run, plan.event, parts.judges, ledger)
+    pay_for(run, "judges", parts.judges, ledger)
     sums = ask(told_by(parts.judges, candidates, plan), plan, _key(run, "judges"))
     return verdicts(sums, plan)
 
@@ -94,21 +92,6 @@ def judged(
 def _key(run: RunContext, what: str) -> npt.NDArray[np.uint32]:
     """The words of the key of the noise of something. SECRET."""
     return np.asarray(jax_key_data(run.release_entropy, f"noise of the {what}"))
-
-
-def _pay(run: RunContext, event: Event, log: Demonstrations, ledger: Ledger) -> None:
-    if not run.charged(ledger, event):
-        charge_training(
-            ledger,
-            event,
-            log,
-            run=run.name,
-            accepted=run.options.accepted,
-            accepted_by=run.options.accepted_by,
-            whole_log=run.plan.release is None,
-            facts=dict(run.committed),
-            marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
-        )
 
 
 def say(run: RunContext, said: Verdict) -> None:

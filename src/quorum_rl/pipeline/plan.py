@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.judging import JudgingPlan
@@ -27,6 +27,8 @@ PAPER_DELTA_SHARE: Final = 0.9  # of δ, for the release
 
 Cost: TypeAlias = tuple[float, float]
 """An ε and a δ."""
+
+Stage: TypeAlias = Literal["release", "units", "steps", "values", "judges"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +65,25 @@ class FitPlan:
         _ = self.recipe, self.private_learning_rate
 
     @property
+    def stages(self) -> dict[Stage, Event]:
+        """What each look at the logs costs, in the order of the looks."""
+        found: dict[Stage, Event] = {}
+        if self.release is not None:
+            found["release"] = self.release.event
+        if self.units is not None:
+            found["units"] = self.units.event
+        if self.private is not None:
+            found["steps"] = self.training_event
+        if self.judging is not None:
+            if self.judging.values is not None:
+                found["values"] = self.judging.values.event
+            found["judges"] = self.judging.event
+        return found
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """What the ledger will be charged for."""
-        found: list[Event] = [] if self.release is None else [self.release.event]
-        if self.units is not None:
-            found.append(self.units.event)
-        if self.private is not None:
-            found.append(self.training_event)
-        if self.judging is not None:
-            found += [] if self.judging.values is None else [self.judging.values.event]
-            found.append(self.judging.event)
-        return tuple(found)
+        return tuple(self.stages.values())
 
     @property
     def training_event(self) -> TrainingEvent:

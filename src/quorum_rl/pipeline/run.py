@@ -298,8 +298,8 @@ def carried_out(
             ledger.check_affordable(
                 [
                     event
-                    for event in plan.events
-                    if event not in paid and not run.charged(ledger, event)
+                    for stage, event in plan.stages.items()
+                    if event not in paid and not run.charged(ledger, stage)
                 ]
             )
             key = split_in_run(run, ledger)

@@ -1,7 +1,7 @@
 """Stage 2 of a run: its payment and its steps."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from quorum_rl.pipeline.context import RunContext
 from quorum_rl.pipeline.distributed import let_others_train
 from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.pipeline.metrics import RunMetrics
-from quorum_rl.pipeline.plan import published_budget
+from quorum_rl.pipeline.plan import Stage, published_budget
 from quorum_rl.privacy import Event
 from quorum_rl.release import REPRODUCIBLE_NOISE, acceptance, charge_log
 from quorum_rl.training import PrivateData, TrainState, expert_data, nobody, private_source
@@ -50,28 +50,38 @@ def charge_training(
     charge_log(ledger, event, log, run=run, facts=said, marks=marks)
 
 
+def pay_for(
+    run: RunContext,
+    stage: Stage,
+    log: Demonstrations,
+    ledger: Ledger,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Charge a stage of a run before it looks, unless it has paid."""
+    if not run.charged(ledger, stage):
+        charge_training(
+            ledger,
+            run.plan.stages[stage],
+            log,
+            run=run.name,
+            accepted=run.options.accepted,
+            accepted_by=run.options.accepted_by,
+            whole_log=run.plan.release is None,
+            facts={**run.committed, **(facts or {})},
+            marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
+        )
+
+
 def pay_for_steps(run: RunContext, demonstrations: Demonstrations, ledger: Ledger) -> None:
     """Charge all private steps of a run before the first, unless it has paid for them."""
     plan = run.plan
     if plan.private is None:
         return
-    event = plan.training_event
-    if not run.charged(ledger, event):
-        facts: dict[str, Any] = run.committed | run.options.at_sites
-        if plan.settings.mode == "paper":
-            epsilon, delta = published_budget(plan)
-            facts["published"] = {"epsilon": epsilon, "delta": delta}
-        charge_training(
-            ledger,
-            event,
-            demonstrations,
-            run=run.name,
-            accepted=run.options.accepted,
-            accepted_by=run.options.accepted_by,
-            whole_log=plan.release is None,
-            facts=facts,
-            marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
-        )
+    facts = run.options.at_sites
+    if plan.settings.mode == "paper":
+        epsilon, delta = published_budget(plan)
+        facts["published"] = {"epsilon": epsilon, "delta": delta}
+    pay_for(run, "steps", demonstrations, ledger, facts)
 
 
 def _source(run: RunContext, remaining: Demonstrations) -> PrivateData:

@@ -8,9 +8,8 @@ from quorum_rl.budget import Ledger, jax_key_data
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.context import RunContext
 from quorum_rl.pipeline.plan import units_in_words
-from quorum_rl.pipeline.training_stage import charge_training
+from quorum_rl.pipeline.training_stage import pay_for
 from quorum_rl.pipeline.units import in_units
-from quorum_rl.release import REPRODUCIBLE_NOISE
 from quorum_rl.training import ask_units, told_units
 
 
@@ -27,18 +26,7 @@ def with_units(
     plan = run.plan.units
     if plan is None:
         return run
-    if not run.charged(ledger, plan.event):
-        charge_training(
-            ledger,
-            plan.event,
-            everyone,
-            run=run.name,
-            accepted=run.options.accepted,
-            accepted_by=run.options.accepted_by,
-            whole_log=run.plan.release is None,
-            facts=dict(run.committed),
-            marks=[REPRODUCIBLE_NOISE] * run.entropy.reproducible,
-        )
+    pay_for(run, "units", everyone, ledger)
     noise_key = jax_key_data(run.release_entropy, "noise of the units")
     found = ask_units(told_units(others, plan), plan, np.asarray(noise_key))
     learner = in_units(run.plan.learner, plan.asked, found)
