@@ -111,6 +111,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "observations": (("--observations", 3), "has 2 columns for an observation, but observation_"),
     "half a pair": (("--columns", "expert"), "--columns has 'expert': give a .toml file, then"),
     "a role": (("--columns", "expret", "doctor"), "unknown column of logs 'expret'"),
+    "two ends": (("--columns", "terminated", "moved,died"), "the terminated is moved, died: give"),
     "no file": (("--columns", "none.toml"), "'none.toml' cannot be read"),
     "both": (("--sketch", "x.toml"), "give --out, the file to write, or --sketch"),
     "no step": (("--columns", "step", "doctor"), "--step-orders"),

@@ -1,6 +1,7 @@
 """columns.toml: what a sketch says, what is read back, and that nothing in it breaks the reader."""
 
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ SINGLE = ("expert", "episode", "step", "action", "reward", "terminated", "trunca
 def test_a_sketch_finds_what_is_called_as_usual_and_what_comes_after(tmp_path: Path) -> None:
     names = ("expert", "step", "sugar", "sugar_after", "who", "observation_1", "next_observation_1")
     values = {name: [0.5] for name in names} | {"who": ["a"], "step": [0], "expert": ["b"]}
+    values |= {"day": [date(2026, 11, 19)]}
     pa.parquet.write_table(pa.table(values), str(tmp_path / "t.parquet"))
     text = sketch_columns(schema_of(tmp_path / "t.parquet"), "t.parquet")
     said = tomllib.loads(text)
@@ -126,7 +128,7 @@ def test_a_sketch_finds_what_is_called_as_usual_and_what_comes_after(tmp_path: P
     assert said["observation"] == {
         "sugar": {"next": "sugar_after"}, "observation_1": {"next": "next_observation_1"},
     }  # fmt: skip
-    assert 'episode = ""  # one of: expert, step, who\n' in text
+    assert 'episode = ""  # one of: expert, step, who, day\n' in text
     (tmp_path / "t.csv").write_text("who,sugar\n")
     assert tomllib.loads(sketch_columns(schema_of(tmp_path / "t.csv"), "t.csv"))["observation"] == {
         "who": {}, "sugar": {},

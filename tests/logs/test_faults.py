@@ -87,7 +87,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "a step truncated early": (
         replaced(4, "1,1,0,2.0,1.0,0,1,false,true"),
         "row 4: the episode is truncated after 1 steps, but the declared horizon is 4: declare the "
-        "time limit .* declare early_truncation_is_public",
+        "time limit .* count it as terminated; .* declare early_truncation_is_public",
     ),
     "an episode truncated early": (
         replaced(7, "2,0,2,4.0,2.0,0,1,false,true"),
@@ -200,10 +200,11 @@ def good_columns() -> dict[str, Any]:
     [
         ("observation", 4, [3.0], r"log\.parquet', row 5: 'observation' has 1 numbers, but"),
         ("action", 3, 0.5, r"row 4: the action is 0\.5"),
+        ("terminated", slice(None), [0.5] * 7, r"row 1: the flag 'terminated' is 0\.5: give true"),
     ],
 )
 def test_a_faulty_value_in_parquet_is_refused(
-    tmp_path: Path, name: str, row: int, value: Any, message: str
+    tmp_path: Path, name: str, row: int | slice, value: Any, message: str
 ) -> None:
     columns = good_columns()
     columns[name][row] = value

@@ -150,8 +150,8 @@ def check_truncations(
         raise QuorumError(
             f"{place(episode)}: the episode is truncated after {length[episode]} steps, but the "
             f"declared horizon is {declared.horizon}: declare the time limit under which the "
-            "experts acted or, if a public rule of state, action and time ended it, declare "
-            "early_truncation_is_public."
+            "experts acted; if nothing follows such an end, count it as terminated; or, if a "
+            "public rule of state, action and time ended it, declare early_truncation_is_public."
         )
 
 

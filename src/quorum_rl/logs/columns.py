@@ -51,11 +51,15 @@ def columns_named(
     """The columns of a file, from the names of those that are called otherwise than in `base`.
 
     Raises:
-        QuorumError: for a column that there is not.
+        QuorumError: for a role that there is not, or several columns of one that has one.
     """
-    for name in names:
+    for name, given in names.items():
         if name not in ROLES:
             raise unknown_name("column of logs", name, ROLES)
+        if name not in (OBSERVATION, NEXT) and not isinstance(given, str):
+            raise QuorumError(
+                f"the {name} is {', '.join(given)}: give one column; make one of several first."
+            )
     chosen: dict[str, Any] = {
         name: given if isinstance(given, str) else tuple(given) for name, given in names.items()
     }

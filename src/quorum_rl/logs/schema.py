@@ -121,6 +121,10 @@ def is_time(kind: Any) -> bool:
     return bool(types.is_temporal(kind))
 
 
+def is_date(kind: Any) -> bool:
+    return bool(types.is_date(kind))
+
+
 def is_list(kind: Any) -> bool:
     return bool(
         types.is_list(kind)

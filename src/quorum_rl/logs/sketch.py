@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from quorum_rl.files import toml_text
 from quorum_rl.logs.columns import NEXT
-from quorum_rl.logs.schema import Schema, is_flag, is_list, is_number, is_text, is_time, is_whole
+from quorum_rl.logs.schema import (
+    Schema,
+    is_date,
+    is_flag,
+    is_list,
+    is_number,
+    is_text,
+    is_time,
+    is_whole,
+)
 
 HEAD: Final = """\
 # What the columns of {name} are, from its schema alone: no row was read.
@@ -78,6 +87,10 @@ def _is_name(kind: Any) -> bool:
     return is_text(kind) or is_whole(kind)
 
 
+def _may_be_episode(kind: Any) -> bool:
+    return _is_name(kind) or is_date(kind)
+
+
 def _may_order(kind: Any) -> bool:
     return is_time(kind) or is_whole(kind)
 
@@ -92,7 +105,7 @@ def _may_be_flag(kind: Any) -> bool:
 
 ROLES: Final[dict[str, Callable[[Any], bool]]] = {
     "expert": _is_name,
-    "episode": _is_name,
+    "episode": _may_be_episode,
     "step": _may_order,
     "action": _may_be_action,
     "reward": is_number,

@@ -98,6 +98,13 @@ class Reader:
 
     def flags(self, name: str) -> Any:
         column = self.complete(name)
+        if is_number(column.type):
+            values = self._plain(column)
+            if (row := first_true((values != 0) & (values != 1))) is not None:
+                raise QuorumError(
+                    f"{self.place(row)}: the flag {name!r} is {values[row]}: give true or false, "
+                    "1 or 0."
+                )
         try:
             return column.cast(pa.bool_()).to_numpy(zero_copy_only=False)
         except pa.ArrowException as error:
