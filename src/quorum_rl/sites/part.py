@@ -1,5 +1,7 @@
 """A site: what it does in a round, with logs that never leave it."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -9,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from quorum_rl.budget import Witness
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.logs import Declared, Demonstrations, declared_to_json
 from quorum_rl.release import belong_elsewhere
@@ -21,12 +24,13 @@ WORDS: Final = jax.ShapeDtypeStruct((2,), jnp.uint32)
 class Site:
     """The logs of at most `most_experts` experts, and what it says of them to a coordinator.
 
-    A site keeps nothing between rounds: who starts it again goes on. `accepted` are the names of
+    A site keeps nothing on disk: who starts it again goes on. `accepted` are the names of
     assumptions that it answers for by itself (`other-experts`). `heard` hears of every round the
     task and its number.
 
     Guarantee: it answers with facts that are declared, and with sums over all of its experts in
-    which each of them counts for at most a clip norm, whatever a log holds. Sums are SENSITIVE.
+    which each of them counts for at most a clip norm, whatever a log holds. Until it is started
+    again it has one sum for each of a run's rounds, however often it is asked. Sums are SENSITIVE.
 
     Raises:
         QuorumError: if the logs are of more experts than are declared.
@@ -52,7 +56,8 @@ class Site:
         self._accepted, self._heard = accepted, heard
         data = expert_data(log) if log.expert_count else nobody(log.declared)
         self._data = data
-        self._runs: set[str] = set()
+        self._ledgers: set[tuple[str, Witness]] = set()
+        self._asked: dict[tuple[str, int], str] = {}
 
     def __repr__(self) -> str:
         return f"Site({self.name!r}, sensitive)"
@@ -69,14 +74,16 @@ class Site:
         """The sum of the site's experts in a round.
 
         Raises:
-            QuorumError: if the task is for other logs than these, or they belong to another ledger.
+            QuorumError: if the task is for other logs than these, they belong to another ledger, or
+                the run asks for more than it said.
         """
         task = Task.from_json(question.task)
         self._check(task)
-        if task.run not in self._runs:
+        if (task.run, task.ledger) not in self._ledgers:
             belong_elsewhere(self._log, task.ledger, self._accepted)
-            self._runs.add(task.run)
+            self._ledgers.add((task.run, task.ledger))
         asked = _asked(task, question)
+        self._check_asked_once(task, question)
         self._heard(task, question.number)
         data = replace(self._data, first=task.first)
         found = part_of_sum(task.learner, task.shape, _numbers(task), data, asked)
@@ -92,6 +99,28 @@ class Site:
                 f"{declared.observation_size}, {declared.action_count} and {self._most}: agree "
                 "on one."
             )
+
+    def _check_asked_once(self, task: Task, question: Question) -> None:
+        """Refuse a round that the task does not have, and another task or sum than the first one.
+
+        Noise hides one sum. A coordinator's folder that was copied would ask for two.
+        """
+        if not 1 <= question.number <= task.rounds:
+            raise QuorumError(
+                f"the coordinator asks for round {question.number} of {task.rounds}: start a fit "
+                "of its own."
+            )
+        said = json.dumps({**question.task, "ledger": None}, sort_keys=True).encode()
+        for number, what in ((0, [said]), (question.number, question.arrays)):
+            digest = hashlib.sha256()
+            for part in what:
+                digest.update(part)
+            found = digest.hexdigest()
+            if self._asked.setdefault((task.run, number), found) != found:
+                raise QuorumError(
+                    f"the coordinator asks for another sum in round {question.number} of "
+                    f"{task.run!r} than before: go on in the one folder where the fit was begun."
+                )
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,88 @@
+"""A site answers for its experts by itself: what it refuses, whatever its coordinator asks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from at_sites import ACCEPTED, MOST, ROUNDS, fitted_at_sites, logs_at, whole_log
+
+from quorum_rl.errors import QuorumError
+from quorum_rl.sites import Answer, Question, Site, SitesHere
+
+
+class Heard(SitesHere):
+    """Sites that write down what they are asked."""
+
+    questions: list[Question]
+
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
+        self.questions = [*getattr(self, "questions", []), questions["north"]]
+        yield from super().ask(questions)
+
+
+@pytest.fixture(scope="module", name="asked")
+def _asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Question]]:
+    """A site of a fit that is over, and what it was asked."""
+    every = [
+        Site(name, replace(log, declared=replace(log.declared, identity=name)), most_experts=most)
+        for (name, log), most in zip(logs_at(whole_log()).items(), MOST.values(), strict=True)
+    ]
+    reached = Heard(every)
+    folder = tmp_path_factory.mktemp("asked") / "run"
+    fitted_at_sites(reached, folder, accepted=ACCEPTED)
+    assert [question.number for question in reached.questions] == [*range(1, ROUNDS + 1)]
+    return every[0], reached.questions
+
+
+def of_task(**changes: Any) -> Callable[[Question], Question]:
+    return lambda question: question._replace(task={**question.task, **changes})
+
+
+def test_a_site_says_the_same_again(asked: tuple[Site, list[Question]]) -> None:
+    """As after a coordinator was killed, and has charged its ledger for something else since."""
+    site, questions = asked
+    ledger = questions[0].task["ledger"]
+    for question in (questions[0], of_task(ledger=ledger | {"lines": 100})(questions[0])):
+        for one, other in zip(
+            site.answer(question).arrays, site.answer(questions[0]).arrays, strict=True
+        ):
+            assert (one == other).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: one._replace(arrays=[leaf + 1 for leaf in one.arrays]), "another sum"),
+        (of_task(clip_norm=7.0), "another sum"),
+        (lambda one: one._replace(number=ROUNDS + 1), f"round {ROUNDS + 1} of {ROUNDS}"),
+        (lambda one: one._replace(number=0), f"round 0 of {ROUNDS}"),
+    ],
+)
+def test_a_site_refuses_what_the_run_did_not_say(
+    change: Callable[[Question], Question], said: str, asked: tuple[Site, list[Question]]
+) -> None:
+    site, questions = asked
+    with pytest.raises(QuorumError, match=said):
+        site.answer(change(questions[1]))
+
+
+def test_a_site_asks_in_every_round_whose_its_log_is(asked: tuple[Site, list[Question]]) -> None:
+    """A ledger that is swapped under a run, after the first of its rounds."""
+    site, questions = asked
+    anew = Site(site.name, site._log, most_experts=MOST[site.name])
+    anew.answer(questions[0])
+    another = {**questions[1].task["ledger"], "ledger": "another"}
+    with pytest.raises(QuorumError, match="belong to the ledger"):
+        anew.answer(of_task(ledger=another)(questions[1]))
+
+
+def test_a_site_that_was_started_again_goes_on(asked: tuple[Site, list[Question]]) -> None:
+    site, questions = asked
+    anew = Site(site.name, site._log, most_experts=MOST[site.name])
+    for question in questions[2:]:
+        for one, other in zip(
+            anew.answer(question).arrays, site.answer(question).arrays, strict=True
+        ):
+            assert np.array_equal(one, other)
