@@ -3,10 +3,11 @@ r"""How often the judges' intervals of a policy's value hold, where the truth is
     python -m reproduction.studies.judged_values --out results/judged_values.parquet
 
 Two worlds: CartPole driven by linear rules, and the clinicians of the example. In each a policy
-that imitates and one by CQL, learned privately from 255 of 1000 experts at ε = 3, and one made by
-hand that is bad. For each size the values are fitted FITS times, on experts drawn anew from those
-1000, with noise drawn anew. Then RUNS times: one of these fits, as many new experts drawn from 1000
-who taught nobody, their coins and the judges' noise. The policies are the same throughout.
+that imitates and one by CQL, learned privately from 255 of 1000 experts at ε = 3, and two made by
+hand: one that is bad, and one that does what experts do but where it matters. For each size the
+values are fitted FITS times, on experts drawn anew from those 1000, with noise drawn anew. Then
+RUNS times: one of these fits, as many new experts drawn from 1000 who taught nobody, their coins
+and the judges' noise. The policies are the same throughout.
 
 Beside it the naive answer: the mean fitted value of the first states of those who were learned
 from, with the interval that such a mean has by itself.
@@ -60,17 +61,30 @@ class World(NamedTuple):
     others: Demonstrations
     bounds: tuple[float, float]
     units: tuple[tuple[float, ...], tuple[float, ...]]
-    bad: Policy
-    truth: Callable[[Policy], float]
+    by_hand: dict[str, Any]
+    truth: Callable[[Any], float]
 
 
 def cartpole() -> World:
     crowd = importlib.import_module("cartpole_crowd")
     # It pushes towards where the cart is going, and heeds the angle too little.
     bad = linear(np.array([1, 1, 0.3, 1], np.float32))
+
+    def leaning(seen: Floats) -> npt.NDArray[np.int64]:
+        """The mean driver's rule; once the pole leans by 0.03, a push that makes it fall."""
+        usual = seen @ crowd.GAINS > 0
+        return np.where(abs(seen[:, 2]) > 0.03, seen[:, 2] < 0, usual).astype(np.int64)
+
+    by_hand = {"made by hand": bad, "rarely wrong": Rule(leaning)}
     teachers, others = (crowd.cartpole_crowd(POPULATION, seed=seed) for seed in (1, 2))
     units = (0.0,) * 4, (0.087, 0.38, 0.064, 0.57)
-    return World("CartPole", teachers, others, (0.0, crowd.LIMIT), units, bad, cartpole_truth)
+    return World("CartPole", teachers, others, (0.0, crowd.LIMIT), units, by_hand, cartpole_truth)
+
+
+class Rule(NamedTuple):
+    """A policy as code."""
+
+    action_numbers: Callable[[Floats], npt.NDArray[np.int64]]
 
 
 def linear(gains: npt.NDArray[np.float32]) -> Policy:
@@ -78,7 +92,7 @@ def linear(gains: npt.NDArray[np.float32]) -> Policy:
     return Policy(networks={"values": (layer,)}, highest="values", learner="bc")
 
 
-def cartpole_truth(policy: Policy, episodes: int = 2000) -> float:
+def cartpole_truth(policy: Any, episodes: int = 2000) -> float:
     world = get_world("CartPole")
     params, keys = with_params(world, time_limit=200), jax.random.split(jax.random.key(3), episodes)
     state, seen = jax.vmap(world.reset, (0, None))(keys, params)
@@ -126,14 +140,21 @@ def clinicians() -> World:
     hold = Layer(never, np.array([1, 0, 0, 0], np.float32))
     bad = Policy(networks={"values": (hold,)}, highest="values", learner="bc")
 
-    def truth(policy: Policy) -> float:
+    def lowering(seen: Floats) -> npt.NDArray[np.int64]:
+        """What clinicians usually do, but no sugar where there is too little: it gives a dose."""
+        sugar = seen[:, 0]
+        return np.select([sugar < 100, sugar > 230, sugar > 165], [2, 3, 2], 0)
+
+    by_hand = {"made by hand": bad, "rarely wrong": Rule(lowering)}
+
+    def truth(policy: Any) -> float:
         def act(seen: Floats) -> Any:
             return policy.action_numbers(prepared(seen[:, :4]))
 
         return float(example.true_return(act, episodes=20_000)[0])
 
     units = (220.0, 100.0, 12.0, -50.0), (90.0, 30.0, 6.0, 75.0)
-    return World("clinicians", log(1), log(2), (-10.0, 20.0), units, bad, truth)
+    return World("clinicians", log(1), log(2), (-10.0, 20.0), units, by_hand, truth)
 
 
 def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Demonstrations:
@@ -142,8 +163,8 @@ def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Dem
     return replace(chosen, declared=replace(log.declared, minimum_experts=least))
 
 
-def policies(world: World) -> dict[str, Policy]:
-    taught, made = some(world.teachers, np.arange(255), 255), {"made by hand": world.bad}
+def policies(world: World) -> dict[str, Any]:
+    taught, made = some(world.teachers, np.arange(255), 255), dict(world.by_hand)
     for learner in ("bc", "cql"):
         with tempfile.TemporaryDirectory() as folder:
             settings: dict[str, Any] = {
@@ -167,7 +188,7 @@ class Told(NamedTuple):
     naive: tuple[float, float]
 
 
-def told(world: World, policy: Policy, plan: JudgingPlan, m: int, rng: np.random.Generator) -> Told:
+def told(world: World, policy: Any, plan: JudgingPlan, m: int, rng: np.random.Generator) -> Told:
     assert plan.values is not None  # bounds were declared
     count = round((1 - SHARE) * m)
     taught = some(world.teachers, rng.choice(POPULATION, count, replace=False), count)
@@ -179,7 +200,7 @@ def told(world: World, policy: Policy, plan: JudgingPlan, m: int, rng: np.random
     return Told(rows, naive(taught, policy, values))
 
 
-def naive(taught: Demonstrations, policy: Policy, values: Values) -> tuple[float, float]:
+def naive(taught: Demonstrations, policy: Any, values: Values) -> tuple[float, float]:
     """The mean and its standard error, as if the values were the truth."""
     first = np.stack([episode.observations[0] for episode in taught])
     found = values.of(first, np.zeros(len(first)))
@@ -187,7 +208,7 @@ def naive(taught: Demonstrations, policy: Policy, values: Values) -> tuple[float
     return float(worth.mean()), float(worth.std() / np.sqrt(len(worth)))
 
 
-def measured(world: World, name: str, policy: Policy, m: int, epsilon: float) -> dict[str, Any]:
+def measured(world: World, name: str, policy: Any, m: int, epsilon: float) -> dict[str, Any]:
     low, high = world.bounds
     declared = replace(world.others.declared, minimum_experts=m)
     judges = Judges(share=SHARE, return_bounds=world.bounds)
