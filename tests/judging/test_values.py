@@ -1,5 +1,6 @@
 """What a policy is worth: right in the mean with exact values, and fitted from those who teach."""
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -17,14 +18,16 @@ from quorum_rl.judging import (
     JudgingPlan,
     Values,
     ValueUnits,
+    feature_count,
     fitted_values,
     plan_values,
     told_by,
     value_step,
+    values as values_module,
     verdicts,
 )
 from quorum_rl.judging.answers import DOUBT, LEAST_AGREEMENT, Answer, doubt_of
-from quorum_rl.judging.fitting import value_data
+from quorum_rl.judging.fitting import solved, value_data
 from quorum_rl.judging.plan import OF_TRAINING, Block
 from quorum_rl.judging.values import STEPS, beside, worth
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
@@ -149,6 +152,32 @@ def test_an_experts_equations_depend_on_nobody_else() -> None:
     few = log.select(log.episodes.expert < 40)
     own, all_of = value_data(alone, policy, units), value_data(few, policy, units)
     assert (own.transitions.observation[0] == all_of.transitions.observation[5]).all()
+
+
+def looked_at(log: Demonstrations) -> tuple[int, Floats]:
+    """The most memory that an expert's equations and its answer took, and both of them."""
+    units, policy = replace(UNITS, horizon=5), choosing(0, 1)
+    values = Values(units, np.ones((2, feature_count(1)), np.float32))
+    tracemalloc.start()
+    row = beside(log, 0, policy)
+    found = np.append(solved(row, units, 2), worth(row, values))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most, found
+
+
+def test_one_expert_with_an_enormous_log_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For want of memory: it would tell who took part. In pieces it says the same."""
+    log = crowd().log
+    one = replace(log, episodes=log.episodes._replace(expert=np.zeros(len(log), np.int64)))
+    monkeypatch.setattr(values_module, "PIECE", one.transition_count)
+    much, whole = looked_at(one)
+    monkeypatch.setattr(values_module, "PIECE", 100)
+    little, in_pieces = looked_at(one)
+    np.testing.assert_allclose(in_pieces, whole, rtol=1e-4, atol=1e-5)
+    assert little < much / 4
 
 
 # --- several policies, jointly clipped ---

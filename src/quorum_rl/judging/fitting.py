@@ -29,6 +29,7 @@ from quorum_rl.judging.values import (
     beside,
     feature_count,
     features,
+    pieces,
 )
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations
@@ -50,6 +51,7 @@ from quorum_rl.types import Transition
 
 Array = jax.Array
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 RIDGE: Final = 0.003
 CLIP_NORM: Final = 0.3
@@ -164,15 +166,22 @@ def solved(row: Beside, units: ValueUnits, actions: int) -> Floats:
 
     Shapes: (size + size²,).
     """
-    steps = np.arange(len(row.action))
-    seen = features(units.standardised(row.observations, row.time)).astype(np.float64)
-    here = np.zeros((len(seen), actions, seen.shape[1]))
-    after = np.zeros_like(here)
-    here[steps, row.action] = seen
-    after[steps, row.preferred[row.following]] = seen[row.following] * ~row.over[:, None]
-    own, others = (side.reshape(len(seen), -1) for side in (here, after))
-    matrix = own.T @ (own - others) / len(seen)
-    wanted = own.T @ row.earned / (len(seen) * units.reward)
+    size, count = actions * feature_count(len(units.centre)), len(row.action)
+    matrix, wanted = np.zeros((size, size)), np.zeros(size)
+
+    def placed(steps: Integers, action: Integers) -> Floats:
+        """The features of these steps, at the places of these actions."""
+        seen = features(units.standardised(row.observations[steps], row.time[steps]))
+        made = np.zeros((len(steps), actions, seen.shape[1]))
+        made[np.arange(len(steps)), action] = seen
+        return made.reshape(len(steps), size)
+
+    for some in pieces(count):
+        following = row.following[some]
+        own = placed(np.arange(count)[some], row.action[some])
+        after = placed(following, row.preferred[following]) * ~row.over[some, None]
+        matrix += own.T @ (own - after) / count
+        wanted += own.T @ row.earned[some] / (count * units.reward)
     try:
         found = np.linalg.solve(
             matrix + RIDGE * np.eye(len(matrix)), np.column_stack([wanted, matrix])

@@ -25,6 +25,7 @@ HIDDEN: Final = 16
 MOST_WEIGHTS: Final = 256  # an expert brings their square
 MOST: Final = 5.0  # units that a standardised observation is cut to
 WIDEST: Final = 1.5  # of the kinks' places
+PIECE: Final = 2**14  # steps of an expert that are worked on at once
 
 
 def feature_count(observation_size: int) -> int:
@@ -129,7 +130,8 @@ def beside(log: Demonstrations, expert: int, policy: Policy) -> Beside:
     observations, action = np.asarray(steps.observation), np.asarray(steps.action, np.int64)
     time = np.arange(len(action)) - np.repeat(first, lengths)
     try:
-        preferred = policy.action_numbers(observations)
+        asked = [policy.action_numbers(observations[some]) for some in pieces(len(action))]
+        preferred = np.concatenate(asked)
         agrees = preferred == action
     except QuorumError:
         preferred, agrees = np.zeros_like(action), np.zeros(len(action), bool)
@@ -144,6 +146,11 @@ def beside(log: Demonstrations, expert: int, policy: Policy) -> Beside:
     return Beside(observations, time, action, preferred, agrees, earned, following, over, first)
 
 
+def pieces(count: int) -> list[slice]:
+    """So many steps, in pieces: no log is so long that there is no memory for what it takes."""
+    return [slice(first, first + PIECE) for first in range(0, count, PIECE)]
+
+
 def worth(row: Beside, values: Values) -> float:
     """What the policy would have earned in an expert's episodes, in the mean: what the expert
     earned until the policy would have done otherwise, and from there its fitted value.
@@ -151,7 +158,10 @@ def worth(row: Beside, values: Values) -> float:
     Exact values make it right in the mean: as long as both do the same, so does the world.
     """
     first, reward = row.first, values.units.reward
-    preferred = values.of(row.observations, row.time)[np.arange(len(row.action)), row.preferred]
+    preferred = np.empty(len(row.action))
+    for some in pieces(len(row.action)):
+        each = values.of(row.observations[some], row.time[some])
+        preferred[some] = np.take_along_axis(each, row.preferred[some, None], axis=1)[:, 0]
     after = np.where(row.over[first], 0.0, reward * preferred[row.following[first]])
     goes_on = row.earned[first] + after
     return float(np.where(row.agrees[first], goes_on, reward * preferred[first]).mean())
