@@ -271,3 +271,8 @@ def _check_number(what: str, value: Any) -> None:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+
+
+def called(action: int, labels: Sequence[str]) -> str:
+    """An action in words: its label, where actions have some."""
+    return repr(labels[action]) if labels else f"action {action}"

@@ -140,6 +140,7 @@ def test_many_experts_at_a_large_epsilon_learn_much_and_few_at_a_small_one_nothi
         for answers in ([returns_of(v) for v in poor], [v.agreement for v in poor]):
             assert np.mean([answer.tells for answer in answers]) <= 0.05
     assert "cannot tell" in poor[0].describe()
+    assert "where they took 'treat': " in poor[0].describe(["wait", "treat", "more", "most"])
 
 
 def test_where_nobody_may_judge_nothing_is_ruled_out() -> None:

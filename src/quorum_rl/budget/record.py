@@ -139,7 +139,9 @@ def read_ledger(path: Path | str) -> LedgerRecord:
 
 
 def no_ledger(path: Path) -> QuorumError:
-    return QuorumError(f"there is no ledger at {str(path)!r}: create it with its budget first.")
+    return QuorumError(
+        f"there is no ledger at {str(path)!r}: create it first ('quorum ledger create')."
+    )
 
 
 def record_of(content: bytes, path: Path) -> LedgerRecord:

@@ -66,7 +66,8 @@ class Evaluate(GymnasiumFlags):
         if self.world is None and policy.world is None:
             raise QuorumError(
                 "these logs name no world, so there is nothing to play in: name a simulator with "
-                "--world path/to/file.py:NAME or --gymnasium."
+                "--world path/to/file.py:NAME or --gymnasium, or let judges say what it earns "
+                "('quorum fit --judges')."
             )
         world = world_to_use(self.world, policy.world, "the policy")
         key = jax.random.key(self.seed)

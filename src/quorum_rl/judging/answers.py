@@ -20,6 +20,7 @@ below 60%.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -27,14 +28,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, t as student
 
-from quorum_rl.judging.plan import JudgingPlan
+from quorum_rl.dictionary import called
+from quorum_rl.judging.plan import TELLS, JudgingPlan
 
 Floats = npt.NDArray[np.float64]
 Better: TypeAlias = Literal["yes", "no", "cannot tell"]
 
 COVERAGE: Final = 0.95
 MARGIN: Final = 0.5  # deviations of its own noise, added to a variance
-TELLS: Final = 0.25  # an interval as wide as this part of all that is possible tells something
 TELLS_OF_VALUES: Final = 0.3  # the same for a value, whose interval has its doubt
 DOUBT: Final = 0.5  # of the share of steps in which the policy does otherwise
 LEAST_AGREEMENT: Final = 0.7
@@ -118,8 +119,8 @@ class Verdict:
             "agreement_by_action": [facts(answer) for answer in self.agreement_by_action],
         }
 
-    def describe(self) -> str:
-        """The answers in a few lines."""
+    def describe(self, labels: Sequence[str] = ()) -> str:
+        """The answers in a few lines; actions by their labels, where they have some."""
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
@@ -135,7 +136,7 @@ class Verdict:
             )
         said.append(f"the policy does what they did: {self.agreement.in_words()}")
         said += [
-            f"where they took action {action}: {answer.in_words()}"
+            f"where they took {called(action, labels)}: {answer.in_words()}"
             for action, answer in enumerate(self.agreement_by_action)
         ]
         return "\n".join(said)

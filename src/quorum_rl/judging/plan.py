@@ -8,6 +8,7 @@ contribution, whose sum gets noise once. What is asked of several policies share
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.errors import FRACTION, QuorumError, require
@@ -38,6 +39,7 @@ WITH_VALUES: Final = {
 }
 OF_EXPERTS: Final = ("judges", *OF_RETURNS)  # whatever the policies are
 OF_TRAINING: Final = 0.17  # of what training may spend (1/σ²), for fitting values
+TELLS: Final = 0.25  # an interval as wide as this part of all that is possible tells something
 LENGTH: Final = 1 - 2.0**-10  # so that rounding to the lattice shortens nobody
 
 
@@ -177,15 +179,35 @@ class JudgingPlan:
         """The noise's standard deviation in the sum of a block's numbers."""
         return self.noise_multiplier / self.blocks[name].weight
 
+    def left_by_noise(self, name: str) -> float:
+        """Half the width of a 95% interval of a block's mean, as a part of what is possible: what
+        the noise alone leaves of it in the middle, if there are as many judges as expected."""
+        deviations = NormalDist().inv_cdf(0.975)
+        return min(deviations * self.deviation(name) / self.expected / 2, 1.0)
+
+    @property
+    def _outlook(self) -> str:
+        """What can be hoped for, in a line."""
+        words = {"mean_return": "what the experts earn to ±{:.1%} of the bounds",
+                 "agreement": "agreement to ±{:.1%}"}  # fmt: skip
+        left = {name: self.left_by_noise(name) for name in words if name in self.blocks}
+        known = ", ".join(words[name].format(half) for name, half in left.items())
+        most = TELLS / 2
+        few = max(left.values()) > most
+        return (
+            f"noise alone lets judges know {known}; beyond ±{most:.1%} they cannot tell"
+            f"{': let more of them judge, or spend more' if few else ''}"
+        )
+
     def describe(self) -> str:
-        """The plan in a line."""
+        """The plan in a few lines."""
         shares = ", ".join(
             f"{name.replace('_', ' ')} {block.share:.0%}" for name, block in self.blocks.items()
         )
         said = (
             f"judges: each expert with probability {self.judges.share:g}, about "
             f"{self.expected:.0f} of those declared; one sum, noise multiplier "
-            f"{self.noise_multiplier:.4g}, split into {shares}"
+            f"{self.noise_multiplier:.4g}, split into {shares}\n{self._outlook}"
         )
         if self.values is None:
             return said

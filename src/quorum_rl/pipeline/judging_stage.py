@@ -94,9 +94,9 @@ def _key(run: RunContext, what: str) -> npt.NDArray[np.uint32]:
     return np.asarray(jax_key_data(run.release_entropy, f"noise of the {what}"))
 
 
-def say(run: RunContext, said: Verdict) -> None:
-    """The answers in the run's folder, and in a few lines."""
+def say(run: RunContext, said: Verdict, labels: Sequence[str]) -> None:
+    """The answers in the run's folder, and in a few lines; actions by their labels, if any."""
     plan = run.plan.judging
     assert plan is not None  # there are judges
     run.folder.write_json("judging.json", {"judges": plan.to_json(), **said.to_json()})
-    run.report(said.describe())
+    run.report(said.describe(labels))

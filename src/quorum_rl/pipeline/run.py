@@ -313,7 +313,8 @@ def carried_out(
             params, verdict = _trained(run, others, released), None
             if parts is not None:
                 (verdict,) = judged(run, parts, [policy_of(run.plan.learner, params)], ledger)
-                say(run, verdict)
+                named = declared.dictionary
+                say(run, verdict, () if named is None else named.action_labels)
             return _finished(run, declared, params, released, budget, verdict)
 
 

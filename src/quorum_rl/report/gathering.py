@@ -3,6 +3,7 @@
 import platform
 import shlex
 import tomllib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from quorum_rl import __version__
+from quorum_rl.dictionary import called
 from quorum_rl.files import plain_bytes
 from quorum_rl.json_files import (
     CONFIG,
@@ -67,6 +69,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         settings, versions = _settings(config, learned), _versions(config)
         settings += _units(folder)
         iterations = _iterations(config)
+    labels = () if learned.dictionary is None else learned.dictionary.action_labels
     guarantee, spending, notices = gather_guarantee(folder, delta, ledger)
     if learned.method == "non-private":
         notices = (NOT_PRIVATE, *notices)
@@ -78,7 +81,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         guarantee=guarantee,
         spending=spending,
         evaluation=_evaluation(folder, learned.world),
-        judged=_judged(folder),
+        judged=_judged(folder, labels),
         comparison=_comparison(folder),
         prefixes=_prefixes(folder, iterations),
         learning=_learning_curve(folder),
@@ -186,7 +189,7 @@ BETTER: Final = {
 }
 
 
-def _judged(folder: Path) -> Maybe[Judged]:
+def _judged(folder: Path, labels: Sequence[str] = ()) -> Maybe[Judged]:
     path = folder / "judging.json"
     if not path.exists():
         return Missing("No part of the experts judged this policy.")
@@ -199,7 +202,7 @@ def _judged(folder: Path) -> Maybe[Judged]:
         asked = {what: answer for what, answer in asked.items() if answer is not None}
         asked["how often the policy does what they did"] = facts["agreement"]
         by_action = [
-            (f"the same, where they took action {action}", answer)
+            (f"the same, where they took {called(action, labels)}", answer)
             for action, answer in enumerate(items(facts, "agreement_by_action"))
         ]
         share = number(as_object(facts["judges"], "judges"), "share")
