@@ -93,6 +93,7 @@ judging/test_answers.py
 judging/test_asking.py
 judging/test_cartpole_judges.py
 judging/test_judging_audit.py
+judging/test_values.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
