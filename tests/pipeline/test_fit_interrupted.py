@@ -92,6 +92,11 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
             "abacus",
             r"rounding\.machine = .*, not abacus",
         ),
+        (
+            "quorum_rl.pipeline.context._libraries",
+            "counting rods",
+            r"rounding\.libraries = numpy .*, scipy .*, not counting rods",
+        ),
         ("quorum_rl.pipeline.planning.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import jax
 import numpy as np
+import scipy
 
 from quorum_rl.budget import (
     Entropy,
@@ -221,6 +222,11 @@ def said_by_all(
     return facts | {"answers": np.round(answers, 3).tolist()}  # whatever the last bits are
 
 
+def _libraries() -> str:
+    """Those that round what units, values and judges tell."""
+    return f"numpy {np.__version__}, scipy {scipy.__version__}"
+
+
 def configuration(
     plan: FitPlan, demonstrations: Demonstrations, seed: int | None
 ) -> dict[str, Any]:
@@ -239,6 +245,7 @@ def configuration(
         # A run that went on where floats round otherwise would add its noise to other sums.
         "rounding": {
             "machine": this_machine(),
+            "libraries": _libraries(),
             "devices": len(jax.devices()),
             "chunk": None if plan.private is None else plan.private.shape.size,
         },
