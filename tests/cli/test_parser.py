@@ -70,6 +70,8 @@ def test_words_become_the_fields_of_a_command() -> None:
         (("demos", "collect", "e", "--smoothing", "none"), "give one of greedy, uniform-mixture."),
         (("--verbose",), "unknown flag --verbose: name a command first, see 'quorum --help'."),
         (("experts", "trian"), "unknown command of 'quorum experts' 'trian' (did you mean train?)"),
+        (("import", "t.csv"), "unknown command 'import' (did you mean demos import?): see"),
+        (("create",), "unknown command 'create' (did you mean ledger create?): see"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_it(

@@ -92,15 +92,20 @@ def test_a_fit_is_planned_before_there_are_logs(quorum: Quorum) -> None:
     assert len(facts["charges"]) == 1
 
 
-def test_what_a_useless_plan_is_said_to_need_is_enough(quorum: Quorum) -> None:
-    """Both numbers that it names are then tried; with one expert fewer it is useless still."""
-    said = quorum.refused(*FIT, "20", "--epsilon", "0.5")
-    found = re.search(r"an epsilon of ([\d.]+) or (\d+) experts,", said)
+@pytest.mark.parametrize("judges", [(), ("--judges", "0.3", "--return-bounds", "0", "1")])
+def test_what_a_useless_plan_is_said_to_need_is_enough(
+    quorum: Quorum, judges: tuple[str, ...]
+) -> None:
+    """Both numbers that it names are then tried; with two experts fewer it is useless still."""
+    said = quorum.refused(*FIT, "20", "--epsilon", "0.5", *judges)
+    found = re.search(r"an epsilon of ([\d.]+) or (\d+) experts", said)
     assert found is not None
+    assert ("fewer judges" in said) is bool(judges)
     epsilon, experts = found.groups()
-    assert quorum.facts(*FIT, "20", "--epsilon", epsilon)["noise_over_signal"] <= 1
-    assert quorum.facts(*FIT, experts, "--epsilon", "0.5")["noise_over_signal"] <= 1
-    assert "mostly noise" in quorum.refused(*FIT, str(int(experts) - 1), "--epsilon", "0.5")
+    more, fewer = (*FIT, experts), (*FIT, str(int(experts) - 2))
+    assert quorum.facts(*FIT, "20", "--epsilon", epsilon, *judges)["noise_over_signal"] <= 1
+    assert quorum.facts(*more, "--epsilon", "0.5", *judges)["noise_over_signal"] <= 1
+    assert "mostly noise" in quorum.refused(*fewer, "--epsilon", "0.5", *judges)
 
 
 def test_planning_touches_no_device() -> None:

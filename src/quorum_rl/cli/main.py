@@ -130,8 +130,7 @@ def command_of(words: Sequence[str]) -> Runnable:
         if not rest or rest[0].startswith("-"):
             raise _overview(called, path, names, rest)
         if rest[0] not in names:
-            kind = f"command of '{called}'" if path else "command"
-            raise unknown_name(kind, rest[0], names)
+            raise _unknown(rest[0], called if path else None, names)
         path.append(rest.pop(0))
         known.append(names)
         names = COMMANDS[path[0]][1] if len(path) == 1 else ()
@@ -147,6 +146,15 @@ def command_of(words: Sequence[str]) -> Runnable:
     if file is not None:
         check_no_code(made, rest)
     return made
+
+
+def _unknown(word: str, called: str | None, names: Sequence[str]) -> QuorumError:
+    """The error for a word that is no command, perhaps because its first word was left out."""
+    whole = [f"{name} {word}" for name, (_, inner) in COMMANDS.items() if word in inner]
+    if called is None and whole:
+        hint = " or ".join(whole)
+        return QuorumError(f"unknown command {word!r} (did you mean {hint}?): see 'quorum --help'.")
+    return unknown_name("command" if called is None else f"command of '{called}'", word, names)
 
 
 def paths() -> list[tuple[str, ...]]:

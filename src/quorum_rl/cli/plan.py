@@ -39,6 +39,10 @@ class Fit(LearnerFlags):
     """The floor under every probability of every expert, for a release."""
     minimum_trajectories: int | None = None
     """How many trajectories every expert has at least, for a release."""
+    judges: float | None = None
+    """The share of the experts who judge the policy; see 'quorum fit'."""
+    return_bounds: tuple[float, ...] | None = None
+    """Two public numbers between which an expert's mean return lies, for judges."""
     units: UnitsName = "auto"
     """What observations and rewards are measured by; see 'quorum fit'."""
     json: bool = False
@@ -46,7 +50,8 @@ class Fit(LearnerFlags):
     settings: Settings = field(default_factory=FitSettings)
 
     common: ClassVar = ("minimum-experts", "actions", "observations", "epsilon", "delta",
-                        "learner", "hidden", "method", "json")  # fmt: skip
+                        "learner", "hidden", "method", "judges", "return-bounds",
+                        "json")  # fmt: skip
 
     def run(self) -> None:
         declared = logs.Declared(
@@ -61,7 +66,8 @@ class Fit(LearnerFlags):
             self.units, declared, self.settings, learner, called=called, given=asked
         )
         options = given(self, "epsilon delta settings")
-        plan = pipeline.plan_fit(declared, learner, **options, asking=asking)
+        judges = pipeline.judges_of(self.judges, self.return_bounds)
+        plan = pipeline.plan_fit(declared, learner, **options, judges=judges, asking=asking)
         show_plan(plan, pipeline.refusal_of(plan), as_json=self.json)
 
 

@@ -56,8 +56,12 @@ def _what_would_help(plan: FitPlan) -> Iterator[str]:
     assert step is not None  # without private steps there is no noise
     if epsilon is not None:
         yield f"an epsilon of {epsilon:g}"
-    enough = step.expected_batch / step.sampling_rate * plan.noise / plan.most_noise
-    yield f"{math.ceil(enough):,} experts"
+    enough = math.ceil(step.expected_batch / step.sampling_rate * plan.noise / plan.most_noise)
+    if plan.judging is not None:  # so many are left to learn from
+        enough = math.ceil(enough / (1 - plan.judging.judges.share) + 1e-6)
+    yield f"{enough:,} experts"
+    if plan.judging is not None:
+        yield "fewer judges"
     if getattr(plan.learner, "hidden_sizes", ()):
         yield "smaller networks"
 
@@ -66,9 +70,10 @@ def _least_epsilon(plan: FitPlan) -> float | None:
     step, epsilon = plan.private, plan.epsilon
     if step is None or plan.release is not None or plan.settings.noise_multiplier is not None:
         return None
+    _, alone = steps_and_noise(plan.settings, (epsilon, plan.delta), [])  # nothing is beside them
     while epsilon <= MOST_EPSILON:
         epsilon = float(f"{1.15 * epsilon:.2g}")
         _, multiplier = steps_and_noise(plan.settings, (epsilon, plan.delta), [])
-        if plan.noise * multiplier / step.noise_multiplier <= plan.most_noise:
+        if plan.noise * multiplier / alone <= plan.most_noise:
             return epsilon
     return None

@@ -131,7 +131,10 @@ def units_beside(
             f"{needed} to learn from at this epsilon: declare ranges, give observation_centre and "
             "observation_scale, or leave the units out."
         )
-    return None, [f"{needed} to learn from, so observations and rewards are seen as they are"]
+    return None, [
+        f"{needed} to learn from, so observations and rewards are seen as they are, where no range "
+        "is declared"
+    ]
 
 
 def units_of_world(declared: Declared) -> Units | None:
