@@ -16,8 +16,9 @@ from quorum_rl.learners import Bc, Cql, get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitSettings, Fitted, UnitsName, units_stage
 from quorum_rl.pipeline.context import planned
+from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.pipeline.planning import plan_fit
-from quorum_rl.pipeline.units import OBSERVED, in_units, units_to_ask
+from quorum_rl.pipeline.units import OBSERVED, Asking, in_units, units_to_ask
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 from quorum_rl.training import Asked, Unit, ask_units
@@ -257,3 +258,24 @@ def test_where_experts_are_too_few_a_plan_says_so_and_asks_nothing() -> None:
     assert enough.units is not None
     assert enough.events[0] == enough.units.event
     assert json.loads(json.dumps(enough.units.to_json()))["share"] == enough.units.share
+
+
+@pytest.mark.parametrize(
+    ("numbers", "experts", "epsilon"), [(21_000, 20_000, 20), (100, 8_000_000, 1)]
+)
+def test_where_numbers_have_no_room_in_one_sum_a_plan_says_so_and_nobody_pays(
+    numbers: int, experts: int, epsilon: float
+) -> None:
+    """More than a norm is checked of, or than a row's rounding leaves something of."""
+    declared = Declared(2, numbers, 10, minimum_experts=experts, identity="wide")
+    asking = Asking(tuple(Asked(place) for place in range(numbers)), must=False)
+
+    def plan(asking: Asking) -> FitPlan:
+        learner = get_learner("bc", hidden_sizes=(2,))
+        return plan_fit(declared, learner, epsilon=epsilon, delta=1e-5, asking=asking)
+
+    said = plan(asking)
+    assert said.units is None
+    assert "have no room in one sum" in said.describe()
+    with pytest.raises(QuorumError, match="have no room in one sum"):
+        plan(asking._replace(must=True))

@@ -122,18 +122,19 @@ def units_beside(
     part: Part = "training" if parted else EVERYBODY
     most = INSISTED_SHARE if asking.must else MOST_SHARE
     plan = plan_units(asking.asked, alone=alone, expected=least, most=most, part=part)
-    if plan is not None:
+    if plan is not None and plan.has_room:
         return plan, []
-    what = f"{count} number{'' if count == 1 else 's'}"
-    needed = f"private units of {what} need {experts_needed(count, alone, most):,} experts"
+    needed = f"need {experts_needed(count, alone, most):,} experts to learn from"
+    why = f"private units of {count:,} number{'' if count == 1 else 's'} " + (
+        f"{needed} at this epsilon" if plan is None else "have no room in one sum over so many"
+    )
     if asking.must:
         raise QuorumError(
-            f"{needed} to learn from at this epsilon: declare ranges, give observation_centre and "
-            "observation_scale, or leave the units out."
+            f"{why}: declare ranges, give observation_centre and observation_scale, or leave the "
+            "units out."
         )
     return None, [
-        f"{needed} to learn from, so observations and rewards are seen as they are, where no range "
-        "is declared"
+        f"{why}, so observations and rewards are seen as they are, where no range is declared"
     ]
 
 

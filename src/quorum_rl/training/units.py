@@ -24,7 +24,8 @@ from scipy.stats import norm
 
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import EVERYBODY, Part, TrainingEvent
-from quorum_rl.training.one_sum import noisy_sum
+from quorum_rl.training.mechanism import MOST_PARAMETERS
+from quorum_rl.training.one_sum import noisy_sum, sum_step
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -85,6 +86,13 @@ class UnitsPlan:
     def weight(self) -> float:
         """What R h is multiplied by, so that all that is told together is no longer than 1."""
         return LENGTH / _SIZE / math.sqrt(len(self.asked))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a row of so many numbers can be counted, and is more than its rounding."""
+        count = len(self.asked) * BINS
+        units = sum_step(self.noise_multiplier, self.expected).units
+        return count <= MOST_PARAMETERS and math.sqrt(count) < units / 8
 
     @property
     def error(self) -> float:
