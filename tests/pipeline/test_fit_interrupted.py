@@ -97,7 +97,7 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
             "counting rods",
             r"rounding\.libraries = numpy .*, scipy .*, not counting rods",
         ),
-        ("quorum_rl.pipeline.planning.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
+        ("quorum_rl.pipeline.private_steps.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
     ],
 )
 def test_a_run_does_not_go_on_where_its_sums_would_round_otherwise(

@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import pytest
 
-from quorum_rl.pipeline import planning
+from quorum_rl.judging import plan as judging_plan
+from quorum_rl.pipeline import planning, private_steps, units
 from quorum_rl.privacy import Event, noise_multiplier_for, plan_release
 
 _remembering = lru_cache(maxsize=None, typed=True)(plan_release)
@@ -24,5 +25,6 @@ def remembered_plans() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(planning, "plan_release", _remembering)
-        patched.setattr(planning, "noise_multiplier_for", _noise)
+        for module in (judging_plan, planning, private_steps, units):
+            patched.setattr(module, "noise_multiplier_for", _noise)
         yield

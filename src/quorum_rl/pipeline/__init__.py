@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.metrics import Track as Track
     from quorum_rl.pipeline.plan import Cost as Cost, FitPlan as FitPlan, in_words as in_words
-    from quorum_rl.pipeline.planning import plan_fit as plan_fit, private_step as private_step
+    from quorum_rl.pipeline.planning import plan_fit as plan_fit
+    from quorum_rl.pipeline.private_steps import private_step as private_step
     from quorum_rl.pipeline.results import Result as Result
     from quorum_rl.pipeline.run import (
         Fitted as Fitted,

@@ -7,7 +7,7 @@ from typing import Final
 from quorum_rl.learners import DenseLearner
 from quorum_rl.pipeline.learner_rule import SIZES
 from quorum_rl.pipeline.plan import FitPlan
-from quorum_rl.pipeline.planning import steps_and_noise
+from quorum_rl.pipeline.private_steps import steps_and_noise
 from quorum_rl.pipeline.settings import FitSettings
 
 # The least and the most that the rule's networks earned in the cells of docs/few-experts.md, as

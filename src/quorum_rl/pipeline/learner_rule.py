@@ -15,12 +15,8 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner, get_learner, hyper_parameters
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import Cost
-from quorum_rl.pipeline.planning import (
-    check_declared,
-    noise_to_signal,
-    private_step,
-    steps_and_noise,
-)
+from quorum_rl.pipeline.planning import check_declared
+from quorum_rl.pipeline.private_steps import noise_to_signal, private_step, steps_and_noise
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.pipeline.units import OBSERVED, units_of_world
 
