@@ -1,7 +1,9 @@
 """A site answers for its experts by itself: what it refuses, whatever its coordinator asks."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,18 @@ def _asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Questio
     fitted_at_sites(reached, folder, accepted=ACCEPTED)
     assert [question.number for question in reached.questions] == [*range(1, ROUNDS + 1)]
     return every[0], reached.questions
+
+
+@pytest.mark.parametrize("most", [math.inf, math.nan, "many", [23], None])
+def test_a_site_that_is_no_number_of_experts_is_refused_in_a_sentence(
+    most: Any, tmp_path: Path
+) -> None:
+    reached = SitesHere([Site("north", logs_at(whole_log())["north"], most_experts=23)])
+    lying = {"north": {**reached.facts(["north"])["north"], "most": most}}
+    reached.facts = lambda _: lying  # type: ignore[method-assign]
+    with pytest.raises(QuorumError, match="what the site 'north' says of itself is unreadable"):
+        fitted_at_sites(reached, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def of_task(**changes: Any) -> Callable[[Question], Question]:

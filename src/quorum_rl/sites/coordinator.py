@@ -255,7 +255,7 @@ def _declared(name: str, facts: Facts, agreement: Agreement) -> Declared:
     """What a site declares, if it is what the coordinator was told of it."""
     try:
         most, declared = int(facts["most"]), declared_from_json(facts["declared"].encode())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise QuorumError(
             f"what the site {name!r} says of itself is unreadable: install the same Quorum there."
         ) from error
