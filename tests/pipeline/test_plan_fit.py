@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.judging import Judges
 from quorum_rl.learners import get_learner
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
@@ -353,3 +354,18 @@ def test_what_training_would_refuse_is_refused_by_the_plan(
     """The release comes first, and would be paid for in vain."""
     with pytest.raises(QuorumError, match=says):
         planned(replace(FEW, **choice))
+
+
+def test_more_judges_than_one_sum_has_room_for_are_refused_before_anything_is_paid() -> None:
+    """A sample of them may be few enough for steps."""
+    declared = Declared(2, 1, 5, minimum_experts=20_000_000)
+    few = FitSettings(method="dp-sgd", sampling_rate=0.01, private_steps=10)
+
+    def plan(share: float) -> FitPlan:
+        learner = get_learner("bc", hidden_sizes=(2,))
+        judges = Judges(share=share)
+        return plan_fit(declared, learner, epsilon=1.0, delta=1e-9, settings=few, judges=judges)
+
+    assert plan(0.1).judging is not None
+    with pytest.raises(QuorumError, match="a sum over 18,000,000 experts, leaves nothing"):
+        plan(0.9)

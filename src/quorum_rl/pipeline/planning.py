@@ -33,6 +33,7 @@ from quorum_rl.privacy import (
 from quorum_rl.training import (
     check_contribution,
     steps_at_share,
+    sum_step,
 )
 
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
@@ -121,6 +122,7 @@ def plan_fit(
     asked = plan_judging(
         declared, judges, epsilon=epsilon, delta=delta, beside=beside, values=values
     )
+    sum_step(asked.noise_multiplier, asked.expected)  # refuses more than there is room for
     notes = plan.notes
     if values is None and judges.return_bounds is not None:
         notes += (NOT_VALUED,)
