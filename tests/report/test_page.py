@@ -198,6 +198,7 @@ def test_the_page_answers_first_what_people_ask(page: str, written_run: Path) ->
     assert f"ε&nbsp;=&nbsp;{made.epsilon:.4f}, δ" in short["What it cost them"]
     assert short["How good it is"].startswith("Earns 834 The mean of 20 episodes of CartPole")
     assert "what the experts earn, the judges say 151 (148 to 154)" in short["How good it is"]
+    assert "of the experts’ whole budget was left" in short["What it cost them"]
     assert short["Who answers for it"].startswith("Nobody, for 1 of 6 assumptions")
 
 
