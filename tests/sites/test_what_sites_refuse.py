@@ -40,11 +40,11 @@ def _asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Questio
 
 @pytest.mark.parametrize("most", [math.inf, math.nan, "many", [23], None])
 def test_a_site_that_is_no_number_of_experts_is_refused_in_a_sentence(
-    most: Any, tmp_path: Path
+    most: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached = SitesHere([Site("north", logs_at(whole_log())["north"], most_experts=23)])
     lying = {"north": {**reached.facts(["north"])["north"], "most": most}}
-    reached.facts = lambda _: lying  # type: ignore[method-assign]
+    monkeypatch.setattr(reached, "facts", lambda _: lying)
     with pytest.raises(QuorumError, match="what the site 'north' says of itself is unreadable"):
         fitted_at_sites(reached, tmp_path / "run")
     assert not (tmp_path / "run").exists()
