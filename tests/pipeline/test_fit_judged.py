@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, same_weights
 
-from quorum_rl.budget import Budget, Ledger, SplitKey, check_certificate, key_path, read_ledger
+from quorum_rl.budget import (
+    ASSUMPTIONS,
+    Budget,
+    Ledger,
+    SplitKey,
+    check_certificate,
+    key_path,
+    read_ledger,
+)
 from quorum_rl.errors import QuorumError
 from quorum_rl.judging import fitted_values, parted, verdicts
 from quorum_rl.logs import Demonstrations
@@ -151,6 +159,25 @@ def test_a_run_that_is_killed_with_its_values_fitted_fits_the_same_again_and_pay
     assert (made[0].head == made[1].head).all()
     events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
     assert [event.part for event in events] == ["training", "training", "judging"]
+
+
+def test_a_run_goes_on_under_its_own_ledger_alone(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one has other judges: the same noise would be on their sum, and on another's."""
+    books = [Budget.create(tmp_path / name, epsilon=9.0, delta=DELTA) for name in ("one", "two")]
+    choices = CHOICES | {"seed": None, "accepted": (*ASSUMPTIONS, "other-experts")}
+    one, folder = named(everyone, "judged, two ledgers"), tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("quorum_rl.budget.Budget.finite_certificate", cut)
+        with pytest.raises(PowerCutError):
+            fitted(one, folder, budget=books[0], **choices)
+    told = (folder / "judging.json").read_bytes()
+    with pytest.raises(QuorumError, match="was begun under the ledger"):
+        fitted(one, folder, budget=books[1], **choices)
+    assert not books[1].record.charges
+    assert fitted(one, folder, budget=books[0], **choices).certificate is not None
+    assert (folder / "judging.json").read_bytes() == told
 
 
 def test_a_planted_bug_is_found_that_fits_values_without_paying(

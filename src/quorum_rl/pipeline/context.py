@@ -97,7 +97,8 @@ class RunContext:
         return commitments(self.keys, read_config(self.folder.path))
 
     def check_and_keep_keys(self, ledger: Ledger, log: Demonstrations) -> None:
-        """Keep the keys, unless the ledger was charged for other ones, or for another log.
+        """Keep the keys, unless the ledger was charged for other ones, or for another log, or the
+        run began under another ledger: that has other judges.
 
         Raises:
             QuorumError: if it was; nothing is charged then.
@@ -105,10 +106,16 @@ class RunContext:
         record, reproducible = ledger.record, self.entropy.reproducible
         check_committed(record, self.name, self.committed, reproducible=reproducible)
         kept, now = self.folder.kept_contents(), salted_digest(log, self.keys["salt"])
+        if kept.get("ledger", record.identity) != record.identity:
+            raise QuorumError(
+                f"{str(self.folder.path)!r} was begun under the ledger {kept['ledger']}, not "
+                f"{record.identity}: go on with that, or choose another folder; nothing was "
+                "charged."
+            )
         # Who knows the seed may delete what was kept; the certificate says what that is worth.
         before = kept.get("log", now if reproducible else None)
         check_contents(record, self.name, before, now)
-        self.folder.keep_keys(self.keys, kept | {"log": now})
+        self.folder.keep_keys(self.keys, kept | {"log": now, "ledger": record.identity})
 
     def check_and_keep_released(self, ledger: Ledger, released: Released) -> None:
         """Keep which prefixes the private steps learn beside.
