@@ -41,8 +41,8 @@ ABOUT: Final = {
     POLICY: "The learned policy. quorum_rl.Policy.load reads it, and so does any safetensors "
     "reader.",
     ONNX: "The same policy for any ONNX runtime: float32 `observations`, a row each and NaN where "
-    "a value is missing, give `actions`, `values` and, where actions have names, `labels`. Where "
-    "`values` are NaN, a value was missing that nothing stands for: then do not act on it.",
+    "a value is missing, give `actions`, `values` and, where actions have names, `labels`. It "
+    "cannot refuse: where nothing stands for a value that is missing, its answer means nothing.",
     CERTIFICATE: "What is guaranteed, under which assumptions, and what is not covered.",
     CERTIFICATE + SUFFIX: "A signature of the certificate (Ed25519).",
     SCHEMA_FILE: "What every field of the certificate means, as a JSON Schema.",
