@@ -276,6 +276,7 @@ def test_a_verdict_is_given_only_where_the_doubt_leaves_one(
     assert found.gain is not None
     if share < LEAST_AGREEMENT:
         assert (found.value.low, found.value.high) == (-1, 6)
+        assert "for it does otherwise in more than 30% of the steps" in found.describe()
         assert (found.gain.low, found.gain.high) == (-7, 7)
         return
     assert found.value.estimate == pytest.approx(-1 + 3.5 * (value + 1))

@@ -105,6 +105,16 @@ class Verdict:
             return None
         return "yes" if self.gain.low > 0 else "no" if self.gain.high < 0 else "cannot tell"
 
+    @property
+    def _doubted(self) -> str:
+        """Why fitted values are not believed; empty if they are, or nothing is known."""
+        same = self.agreement
+        if same.estimate is None or math.isfinite(doubt_of(same)):
+            return ""
+        if same.estimate < LEAST_AGREEMENT:
+            return f", for it does otherwise in more than {1 - LEAST_AGREEMENT:.0%} of the steps"
+        return f", for it may do otherwise in more than {1 - SURE_AGREEMENT:.0%} of the steps"
+
     def to_json(self) -> dict[str, Any]:
         def facts(answer: Answer | None) -> dict[str, Any] | None:
             return None if answer is None else answer.to_json()
@@ -127,9 +137,9 @@ class Verdict:
         if self.value is not None and self.gain is not None:
             value, gain = self.value, self.gain
             between = f"95%: {value.low:.4g} to {value.high:.4g}"
-            known = (
-                f" {value.estimate:.4g}, {between}" if value.tells else f": cannot tell ({between})"
-            )
+            known = f": cannot tell{self._doubted} ({between})"
+            if value.tells:
+                known = f" {value.estimate:.4g}, {between}"
             said.append(
                 f"the policy earns{known}; better than what is done today: {self.better} "
                 f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
