@@ -99,7 +99,7 @@ def logs(experts: int, each: int) -> Demonstrations:
 
 def trained(learner: Convolution, log: Demonstrations, folder: Path) -> Any:
     """Private parameters at ε = 1, paid for before anything is read."""
-    settings = FitSettings(local_steps=20)  # a third of the usual, to be quick
+    settings = FitSettings(local_steps=10, private_steps=30)  # fewer than usual, to be quick
     plan = plan_fit(log.declared, learner, epsilon=1, delta=1e-4, settings=settings)
     print(plan.describe())
     assert plan.private is not None

