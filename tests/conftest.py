@@ -37,11 +37,18 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-# What ledgers, logs and experts are remembered by: never the folder of whoever runs the tests. Of
-# what several tests share, nobody but the first process of a run knows.
+# What ledgers, logs and experts are remembered by: never the folder of whoever runs the tests.
 _states = tempfile.TemporaryDirectory(prefix="quorum-states-", ignore_cleanup_errors=True)
 os.environ["QUORUM_STATE"] = f"{_states.name}/shared"
 _numbers = count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state_of_what_tests_share() -> Iterator[None]:
+    """What the tests of one file share is remembered for that file: another may run before it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUORUM_STATE", f"{_states.name}/{next(_numbers)}")
+        yield
 
 
 @pytest.fixture(autouse=True)
