@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Elsewhere as Elsewhere,
         ReportLine as ReportLine,
         RunContext as RunContext,
+        RunOptions as RunOptions,
         StepProgress as StepProgress,
         check_noisy as check_noisy,
     )

@@ -19,6 +19,7 @@ from quorum_rl.pipeline import (
     Fitted,
     ReportLine,
     RunContext,
+    RunOptions,
     StepProgress,
     Track,
     asked_learner,
@@ -140,20 +141,11 @@ def fit_at_sites(
         return SummedElsewhere(declared, sums.ask)
 
     report(agreement.in_words())
-    return fit_elsewhere(
-        plan,
-        declared,
-        Elsewhere(agreement.to_json(), source),
-        budget=budget,
-        folder=folder,
-        accepted=tuple(accepted),
-        accepted_by=accepted_by,
-        seed=seed,
-        report=report,
-        progress=progress,
-        track=track,
-        command=command,
+    elsewhere = Elsewhere(agreement.to_json(), source)
+    options = RunOptions(
+        folder, accepted, accepted_by, seed, report, progress, track, command, elsewhere
     )
+    return fit_elsewhere(plan, declared, budget, options)
 
 
 def check_settings(settings: FitSettings) -> None:
