@@ -22,7 +22,7 @@ from quorum_rl.budget import (
     secret_words,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import write_json
 from quorum_rl.json_files import read_config, read_object
 from quorum_rl.logs import salted_digest
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
@@ -233,8 +233,7 @@ def _check_and_keep(
     beside = "" if asked.experts is None else asked.experts.digest()
     now = salted_digest(asked.log, drawn["release"], beside)
     check_contents(opened.record, place.name(), held.get("log"), now)
-    with replacing(place.private / TRIALS) as temporary:
-        temporary.write_text(json.dumps(drawn | held | {"log": now}))
+    write_json(place.private / TRIALS, drawn | held | {"log": now})
     return committed
 
 
@@ -248,8 +247,7 @@ def _check_and_keep_released(place: RunFolder, opened: Ledger, released: Release
     kept, now = read_object(path), released_digest(released)
     check_contents(opened.record, place.name(), kept.get("released", now), now)
     if "released" not in kept:
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(kept | {"released": now}))
+        write_json(path, kept | {"released": now})
 
 
 def _without_release(trial: Trial) -> Trial:
