@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import networks
-from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, named
+from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, interrupted, named
 from tree_logs import TableExperts
 
 from quorum_rl.budget import commitment, read_ledger
@@ -26,20 +26,10 @@ OTHER_DATA = (
 OTHER_KEYS = r"other keys or another configuration .*; nothing was charged\.$"
 
 
-class StoppedError(Exception):
-    """Whatever ends a process."""
-
-
 def stopped(one: Crowd, folder: Path, patch: pytest.MonkeyPatch, **choices: Any) -> None:
     """A run that has paid for its steps and taken none."""
-
-    def stop(*_: Any) -> Any:
-        raise StoppedError
-
-    with patch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.training_stage.fresh", stop)
-        with pytest.raises(StoppedError):
-            fitted(one, folder, **{**PRIVATE, **choices})
+    at = "quorum_rl.pipeline.training_stage.fresh"
+    interrupted(one, folder, at, patch, **{**PRIVATE, **choices})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -180,14 +170,8 @@ def test_a_log_may_be_corrected_before_anything_is_charged(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = named(everyone, "corrected")
-
-    def stop(*_: Any, **__: Any) -> Any:
-        raise StoppedError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.run.recall", stop)
-        with pytest.raises(StoppedError):
-            fitted(one, tmp_path / "run", **PRIVATE)
+    at = "quorum_rl.pipeline.run.recall"
+    interrupted(one, tmp_path / "run", at, monkeypatch, **PRIVATE)
     fitted(with_one_other_action(one), tmp_path / "run", **PRIVATE)
 
 
@@ -228,13 +212,8 @@ def test_one_noise_is_not_added_to_what_two_sets_of_experts_answer(
     one, folder = named(everyone, "other experts"), tmp_path / "run"
     choices: dict[str, Any] = {"settings": SETTINGS, "seed": None}
 
-    def stop(*_: Any) -> Any:
-        raise StoppedError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.release_stage.save_released", stop)
-        with pytest.raises(StoppedError):
-            fitted(kept(one, 0.9), folder, **choices)
+    at = "quorum_rl.pipeline.release_stage.save_released"
+    interrupted(kept(one, 0.9), folder, at, monkeypatch, **choices)
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
     (folder / "private" / "remaining.npz").unlink(missing_ok=True)
     with pytest.raises(QuorumError, match=OTHER_DATA):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import DELTA, EPSILON, LEARNER, SETTINGS, Crowd, crowd, fitted, named
+from refusals import refusal
 
 from quorum_rl.budget import ASSUMPTIONS, Budget, Ledger, read_ledger
 from quorum_rl.errors import QuorumError
@@ -37,12 +38,11 @@ def refused(one: Crowd, tmp_path: Path, **choices: Any) -> str:
     Ledger.create(ledger, epsilon=EPSILON, delta=DELTA)
     before = ledger.read_bytes()
     one = filed(one, tmp_path)
-    with pytest.raises(QuorumError) as caught:
-        fitted(one, tmp_path / "run", budget=Budget.open(ledger), **choices)
+    said = refusal(fitted, one, tmp_path / "run", budget=Budget.open(ledger), **choices)
     assert ledger.read_bytes() == before
     assert not list(tmp_path.glob("log.arrow.*"))
     assert not (tmp_path / "run").exists()
-    return str(caught.value)
+    return said
 
 
 @pytest.mark.parametrize("usable", [12, MINIMUM - 1])
