@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 from quorum_rl.privacy import ReleasePlan, TrainingEvent, plan_release, total_epsilon
 from quorum_rl.privacy.expectation import Floats, laplace_quantile
@@ -39,6 +39,7 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     with mpl.rc_context(STYLE):
         drawn = {
             "flow": flow(),
+            "step": step(),
             "expert": experts(),
             "agreement": agreement(),
             "threshold": threshold(),
@@ -67,12 +68,19 @@ def rounded(axes: Axes, corner: Place, size: Place, radius: float, **style: Any)
     axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **style))
 
 
-def box(axes: Axes, corner: Place, size: Place, title: str, text: str, colour: str) -> None:
+def box(
+    axes: Axes, corner: Place, size: Place, title: str, text: str, colour: str, **style: Any
+) -> None:
     """A rounded box with a title and a few words under it."""
-    rounded(axes, corner, size, 0.12, facecolor="white", edgecolor=colour, linewidth=1.8)
+    rounded(axes, corner, size, 0.12, facecolor="white", edgecolor=colour, linewidth=1.8, **style)
     middle, top = corner[0] + size[0] / 2, corner[1] + size[1]
     axes.text(middle, top - 0.13, title, ha="center", va="top", color=colour, weight="bold")
     axes.text(middle, top - 0.46, text, ha="center", va="top", fontsize=9.5, linespacing=1.3)
+
+
+def arrow(axes: Axes, start: Place, end: Place, colour: str, **style: Any) -> None:
+    style = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8, **style}
+    axes.add_patch(FancyArrowPatch(start, end, color=colour, **style))
 
 
 def flow() -> Figure:
@@ -82,40 +90,75 @@ def flow() -> Figure:
     axes.axvspan(7.0, 10, color=PUBLIC, alpha=0.07, linewidth=0)
     for middle, heading, colour in (
         (1.52, "stays inside", PRIVATE),
-        (5.02, "two private stages", INK),
+        (5.02, "learns privately", INK),
         (8.5, "may be published", PUBLIC),
     ):
         axes.text(middle, 5.12, heading, ha="center", weight="bold", color=colour)
     upper, lower = 3.5, 1.6
     inside, stage, outside = (0.2, 2.65), (3.75, 2.55), (7.2, 2.6)  # left ends and widths
     for (left, width), bottom, title, text, colour in (
-        (inside, upper, "experts", "many policies,\nasked for probabilities", PRIVATE),
-        (inside, lower, "demonstrations", "what they did:\nstates and actions", PRIVATE),
-        (stage, upper, "1  release", "beginnings that\na quorum agrees on", INK),
-        (stage, lower, "2  training", "with noise on the rest,\nwithout on released", INK),
-        (outside, upper, "released prefixes", "short real episodes,\nno names", PUBLIC),
-        (outside, lower, "policy", "one network\nthat acts", PUBLIC),
+        (inside, upper, "logs", "what each expert did:\nstates and actions", PRIVATE),
+        (stage, upper, "training", "everybody moves one\npolicy a little; noise", INK),
+        (outside, upper, "policy", "one network\nthat acts", PUBLIC),
+        (inside, lower, "experts", "only if they\ncan be asked", PRIVATE),
+        (stage, lower, "release", "only if you ask for it:\nwhere a quorum agrees", INK),
+        (outside, lower, "released prefixes", "beginnings of real\nepisodes, no names", PUBLIC),
     ):
-        box(axes, (left, bottom), (width, 1.3), title, text, colour)
+        style = "-" if bottom == upper else "--"
+        box(axes, (left, bottom), (width, 1.3), title, text, colour, linestyle=style)
     box(axes, (7.2, 0.12), (2.6, 1.1), "certificate", "ε and δ, as spent", PUBLIC)
     rounded(axes, (0.2, 0.12), (6.1, 1.0), 0.12, facecolor=LEDGER, edgecolor=LEDGER)
     on_ledger: dict[str, Any] = {"ha": "center", "va": "center", "color": "white"}
     axes.text(3.25, 0.78, "ledger", weight="bold", **on_ledger)
     text = "every look at private data is written here first"
     axes.text(3.25, 0.42, text, fontsize=9.5, **on_ledger)
+    arrow(axes, (2.85, 4.15), (3.75, 4.15), PRIVATE)
+    arrow(axes, (6.3, 4.15), (7.2, 4.15), PUBLIC)
+    arrow(axes, (6.3, 0.62), (7.2, 0.62), LEDGER)
     for start, end, colour in (
-        ((1.52, 3.5), (1.52, 2.9), PRIVATE),
-        ((2.85, 4.15), (3.75, 4.15), PRIVATE),
-        ((2.85, 2.6), (3.75, 3.65), PRIVATE),
+        ((2.85, 3.65), (3.75, 2.65), PRIVATE),
         ((2.85, 2.2), (3.75, 2.2), PRIVATE),
-        ((6.3, 4.15), (7.2, 4.15), PUBLIC),
-        ((7.2, 3.65), (6.3, 2.6), PUBLIC),
-        ((6.3, 2.1), (7.2, 2.1), PUBLIC),
-        ((6.3, 0.62), (7.2, 0.62), LEDGER),
-        ((5.02, 1.6), (5.02, 1.12), LEDGER),
+        ((6.3, 2.2), (7.2, 2.2), PUBLIC),
+        ((5.02, 2.9), (5.02, 3.5), PUBLIC),
     ):
-        style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8}
-        axes.add_patch(FancyArrowPatch(start, end, color=colour, **style))
+        arrow(axes, start, end, colour, linestyle="--", linewidth=1.3)
+    return figure
+
+
+def step() -> Figure:
+    """A private step: what experts contribute, clipped, and the sum with its noise."""
+    figure = Figure(figsize=(6.4, 2.9), layout="constrained", facecolor=PAPER)
+    learned, clipped, summed = figure.subplots(1, 3)
+    random = np.random.default_rng(11)
+    angles = np.append(random.normal(0.75, 0.5, 9), -1.2)  # the last is unlike the others
+    lengths = np.append(random.uniform(0.75, 1.3, 9), 1.6)
+    moves = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    short = moves * np.minimum(1, 0.7 / lengths)[:, None]
+    for axes, drawn in ((learned, moves), (clipped, short)):
+        for place, (x, y) in enumerate(drawn):
+            colour = PRIVATE if place == len(drawn) - 1 else FAINT
+            arrow(axes, (0, 0), (x, y), colour, mutation_scale=9, linewidth=1.4)
+    ring = {"fill": False, "edgecolor": INK, "linestyle": "--", "linewidth": 1.0}
+    clipped.add_patch(Circle((0, 0), 0.7, **ring))
+    for end, colour, place in ((short[:-1].sum(0), FAINT, -0.4), (short.sum(0), PRIVATE, -0.63)):
+        mean = end / len(short)
+        for deviations in (1, 2):
+            cloud: dict[str, Any] = {"color": colour, "alpha": 0.13, "linewidth": 0}
+            summed.add_patch(Circle(mean, 0.2 * deviations, **cloud))
+        arrow(summed, (0, 0), tuple(mean), colour, mutation_scale=9, shrinkB=0)
+        said = "with that expert" if colour == PRIVATE else "without"
+        summed.text(0.3, place, said, color=colour, ha="center", fontsize=10)
+    for axes, title, middle, reach in (
+        (learned, "each learns\nfrom its own log", (0.4, -0.3), 1.35),
+        (clipped, "nobody moves it\nfurther than this", (0.4, -0.3), 1.35),
+        (summed, "the mean\nand its noise", (0.35, 0.12), 0.85),
+    ):
+        for name, centre in zip("xy", middle, strict=True):
+            axes.set(**{f"{name}lim": (centre - reach, centre + reach)})
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        axes.set_title(title, fontsize=10.5)
+        axes.plot(0, 0, "o", color=INK, markersize=4)
     return figure
 
 
