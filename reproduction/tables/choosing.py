@@ -1,4 +1,4 @@
-"""Prints the tables of docs/choosing.md. It looks at no data: everything is planned.
+"""Prints the tables of docs/choosing.md and docs/release-plan.md. It looks at no data: everything is planned.
 
     python -m reproduction.tables.choosing
 
