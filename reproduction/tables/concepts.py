@@ -60,16 +60,16 @@ def step() -> Figure:
         for place, (x, y) in enumerate(drawn):
             colour = PRIVATE if place == len(drawn) - 1 else FAINT
             arrow(axes, (0, 0), (x, y), colour, mutation_scale=9, linewidth=1.4)
-    ring = {"fill": False, "edgecolor": INK, "linestyle": "--", "linewidth": 1.0}
+    ring: dict[str, Any] = {"fill": False, "edgecolor": INK, "linestyle": "--", "linewidth": 1.0}
     clipped.add_patch(Circle((0, 0), 0.7, **ring))
-    for end, colour, place in ((short[:-1].sum(0), FAINT, -0.4), (short.sum(0), PRIVATE, -0.63)):
+    for end, colour, height in ((short[:-1].sum(0), FAINT, -0.4), (short.sum(0), PRIVATE, -0.63)):
         mean = end / len(short)
         for deviations in (1, 2):
             cloud: dict[str, Any] = {"color": colour, "alpha": 0.13, "linewidth": 0}
             summed.add_patch(Circle(mean, 0.2 * deviations, **cloud))
         arrow(summed, (0, 0), tuple(mean), colour, mutation_scale=9, shrinkB=0)
         said = "with that expert" if colour == PRIVATE else "without"
-        summed.text(0.3, place, said, color=colour, ha="center", fontsize=10)
+        summed.text(0.3, height, said, color=colour, ha="center", fontsize=10)
     for axes, title, middle, reach in (
         (learned, "each learns\nfrom its own log", (0.4, -0.3), 1.35),
         (clipped, "nobody moves it\nfurther than this", (0.4, -0.3), 1.35),
