@@ -55,6 +55,7 @@ def too_long(leaf: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 NOTHING: dict[str, Change] = {
     "dies": of_bad(lambda _: []),
+    "refuses": of_bad(lambda answer: [answer._replace(refuses=True)]),
     "is late": of_bad(lambda answer: [answer._replace(number=answer.number - 1)]),
     "speaks of another run": of_bad(lambda answer: [answer._replace(run="another")]),
     "sends NaN": with_arrays(lambda leaf: np.full(leaf.shape, np.nan)),
@@ -90,13 +91,19 @@ def test_a_site_that_answers_twice_counts_once(tmp_path: Path) -> None:
     assert same_weights(twice, fitted_at_sites(Failing(), tmp_path / "once"))
 
 
-def test_what_is_said_of_a_bad_site_names_it_and_the_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("sends too long a vector", f"a vector that is longer than {MOST[BAD]} experts' can be"),
+        ("refuses", "a refusal (ask those who run it)"),
+    ],
+)
+def test_what_is_said_of_a_bad_site_names_it_and_the_fault(
+    fault: str, words: str, tmp_path: Path
+) -> None:
     said: list[str] = []
-    change = NOTHING["sends too long a vector"]
-    fitted_at_sites(Failing(change), tmp_path / "run", report=said.append)
-    assert f"round 1: {BAD} sent a vector that is longer than {MOST[BAD]} experts' can be" in (
-        "\n".join(said)
-    )
+    fitted_at_sites(Failing(NOTHING[fault]), tmp_path / "run", report=said.append)
+    assert f"round 1: {BAD} sent {words}, which counts as zero" in said
 
 
 # --- whatever a site sends ---
