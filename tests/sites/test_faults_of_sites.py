@@ -301,11 +301,14 @@ def test_killed_in_any_round_with_its_sites_there_it_has_the_same_bits(
 # --- refusals, which cost nothing ---
 
 
-def test_sites_whose_logs_have_other_columns_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"action_count": 4}, {"world_params": {"gravity": 1.6}}])
+def test_sites_whose_logs_have_other_columns_or_worlds_are_refused(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
     log = logs_at(whole_log())["east"]
-    other = replace(log, declared=replace(log.declared, action_count=4))
+    east = replace(log, declared=replace(log.declared, **other))
     with pytest.raises(QuorumError, match="'north' and 'east' declare different"):
-        fitted_at_sites(SitesHere(sites(east=other)), tmp_path / "run")
+        fitted_at_sites(SitesHere(sites(east=east)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
