@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,32 @@ def test_without_kept_sums_a_repeated_round_would_tell_a_difference(
     _, attempts = killed_and_gone_on(tmp_path / "run", ROUNDS)
     first, second = left(attempts)
     assert first[ROUNDS] != second[ROUNDS]
+
+
+def in_a_copy(folder: Path, *, sites_started_again: bool) -> list[Failing]:
+    """A run that is over, and goes on once more in a copy of its folder, without a site."""
+    first, second, third = Dying(2, after=2), Failing(), Failing(NOTHING["dies"])
+    with pytest.raises(Killed):
+        fitted_at_sites(first, folder / "run")
+    copytree(folder / "run", folder / "copy")
+    second._sites = first._sites
+    if not sites_started_again:
+        third._sites = first._sites
+    fitted_at_sites(second, folder / "run")
+    fitted_at_sites(third, folder / "copy")
+    return [second, third]
+
+
+def test_an_older_copy_of_a_folder_gets_no_second_sum(tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="or for one of a round that is over"):
+        in_a_copy(tmp_path, sites_started_again=False)
+
+
+def test_sites_that_forget_would_let_a_copy_tell_a_difference(tmp_path: Path) -> None:
+    """The planted bug: one noise on two sums."""
+    one, other = left(in_a_copy(tmp_path, sites_started_again=True))
+    assert one[2] == other[2]
+    assert one[3] != other[3]
 
 
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
