@@ -373,7 +373,10 @@ def test_too_few_sites_are_refused_before_the_charge(tmp_path: Path) -> None:
 def test_a_log_that_belongs_to_another_ledger_sends_nothing(tmp_path: Path) -> None:
     """Whatever the coordinator accepts: it is for the site to say that these are others."""
     fitted_at_sites(SitesHere(sites()), tmp_path / "first")
-    with pytest.raises(QuorumError, match="these demonstrations belong to the ledger"):
+    said = (
+        "these demonstrations belong to the ledger .* accept 'other-experts' here. No sum was sent"
+    )
+    with pytest.raises(QuorumError, match=said):
         fitted_at_sites(SitesHere(sites()), tmp_path / "second")
 
 
