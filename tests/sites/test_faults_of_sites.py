@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def too_long(leaf: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 NOTHING: dict[str, Change] = {
     "dies": of_bad(lambda _: []),
+    "refuses": of_bad(lambda answer: [answer._replace(refuses=True)]),
     "is late": of_bad(lambda answer: [answer._replace(number=answer.number - 1)]),
     "speaks of another run": of_bad(lambda answer: [answer._replace(run="another")]),
     "sends NaN": with_arrays(lambda leaf: np.full(leaf.shape, np.nan)),
@@ -90,13 +92,19 @@ def test_a_site_that_answers_twice_counts_once(tmp_path: Path) -> None:
     assert same_weights(twice, fitted_at_sites(Failing(), tmp_path / "once"))
 
 
-def test_what_is_said_of_a_bad_site_names_it_and_the_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("sends too long a vector", f"a vector that is longer than {MOST[BAD]} experts' can be"),
+        ("refuses", "a refusal (ask those who run it)"),
+    ],
+)
+def test_what_is_said_of_a_bad_site_names_it_and_the_fault(
+    fault: str, words: str, tmp_path: Path
+) -> None:
     said: list[str] = []
-    change = NOTHING["sends too long a vector"]
-    fitted_at_sites(Failing(change), tmp_path / "run", report=said.append)
-    assert f"round 1: {BAD} sent a vector that is longer than {MOST[BAD]} experts' can be" in (
-        "\n".join(said)
-    )
+    fitted_at_sites(Failing(NOTHING[fault]), tmp_path / "run", report=said.append)
+    assert f"round 1: {BAD} sent {words}, which counts as zero" in said
 
 
 # --- whatever a site sends ---
@@ -280,6 +288,32 @@ def test_without_kept_sums_a_repeated_round_would_tell_a_difference(
     assert first[ROUNDS] != second[ROUNDS]
 
 
+def in_a_copy(folder: Path, *, sites_started_again: bool) -> list[Failing]:
+    """A run that is over, and goes on once more in a copy of its folder, without a site."""
+    first, second, third = Dying(2, after=2), Failing(), Failing(NOTHING["dies"])
+    with pytest.raises(Killed):
+        fitted_at_sites(first, folder / "run")
+    copytree(folder / "run", folder / "copy")
+    second._sites = first._sites
+    if not sites_started_again:
+        third._sites = first._sites
+    fitted_at_sites(second, folder / "run")
+    fitted_at_sites(third, folder / "copy")
+    return [second, third]
+
+
+def test_an_older_copy_of_a_folder_gets_no_second_sum(tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="or for one of a round that is over"):
+        in_a_copy(tmp_path, sites_started_again=False)
+
+
+def test_sites_that_forget_would_let_a_copy_tell_a_difference(tmp_path: Path) -> None:
+    """The planted bug: one noise on two sums."""
+    one, other = left(in_a_copy(tmp_path, sites_started_again=True))
+    assert one[2] == other[2]
+    assert one[3] != other[3]
+
+
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
 def test_killed_in_any_round_with_its_sites_there_it_has_the_same_bits(
     number: int, tmp_path: Path
@@ -294,11 +328,14 @@ def test_killed_in_any_round_with_its_sites_there_it_has_the_same_bits(
 # --- refusals, which cost nothing ---
 
 
-def test_sites_whose_logs_have_other_columns_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"action_count": 4}, {"world_params": {"gravity": 1.6}}])
+def test_sites_whose_logs_have_other_columns_or_worlds_are_refused(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
     log = logs_at(whole_log())["east"]
-    other = replace(log, declared=replace(log.declared, action_count=4))
+    east = replace(log, declared=replace(log.declared, **other))
     with pytest.raises(QuorumError, match="'north' and 'east' declare different"):
-        fitted_at_sites(SitesHere(sites(east=other)), tmp_path / "run")
+        fitted_at_sites(SitesHere(sites(east=east)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -336,7 +373,10 @@ def test_too_few_sites_are_refused_before_the_charge(tmp_path: Path) -> None:
 def test_a_log_that_belongs_to_another_ledger_sends_nothing(tmp_path: Path) -> None:
     """Whatever the coordinator accepts: it is for the site to say that these are others."""
     fitted_at_sites(SitesHere(sites()), tmp_path / "first")
-    with pytest.raises(QuorumError, match="these demonstrations belong to the ledger"):
+    said = (
+        "these demonstrations belong to the ledger .* accept 'other-experts' here. No sum was sent"
+    )
+    with pytest.raises(QuorumError, match=said):
         fitted_at_sites(SitesHere(sites()), tmp_path / "second")
 
 

@@ -23,7 +23,8 @@ class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
     Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
     plan before it spends, and refuses one that would be noise. Ctrl-C stops after the steps under
     way; the same command goes on from there, with the same noise and without paying again. Uses all
-    devices; for several processes see docs/scale.md.
+    devices; for several processes see docs/scale.md, and for logs that stay at their own sites
+    'quorum site fit'.
 
     Example: quorum fit cartpole.arrow --epsilon 1 --delta 1e-4 --minimum-experts 299 --folder
     runs/cartpole --accept one-expert-each

@@ -56,6 +56,8 @@ class Start(LinkFlags):
                     began.add(task.run)
                     shown.print(f"{task.run}: {task.in_words()}")
                 update(number, task.rounds)
+                if number == task.rounds:
+                    shown.print(f"{task.run}: asked for the last of its {number} rounds")
 
             site = sites.Site(
                 self.name, log, most_experts=self.most_experts, accepted=self.accept, heard=heard
@@ -78,8 +80,8 @@ class Fit(LinkFlags, PolicyFlags):
     was interrupted, with the sites that are there.
 
     Example: quorum site fit --sites north=25 south=30 east=20 --minimum-experts 70 --epsilon 1
-    --delta 1e-4 --connect flower.example.org:8000 --root-certificates ca.pem --folder runs/sites
-    --accept one-expert-each one-site-each failures-alike
+    --delta 1e-4 --connect flower.example.org:8000 --root-certificates ca.pem --secret secret
+    --keys keys --folder runs/sites --accept one-expert-each one-site-each failures-alike
     """
 
     sites: dict[str, int]
@@ -93,16 +95,18 @@ class Fit(LinkFlags, PolicyFlags):
     """Seconds that a round waits for a site. One that was late counts as nothing."""
     secret: Path | None = None
     """The file that the SuperLink was started with as --superexec-auth-secret-file."""
+    keys: Path | None = None
+    """The folder of the sites' public keys, NAME.pub: no other node is taken for a site."""
 
     common: ClassVar = ("sites", "minimum-experts", "minimum-sites", "epsilon", "delta", "connect",
-                        "root-certificates", "secret", "patience", "folder", "ledger", "accept",
-                        "json")  # fmt: skip
+                        "root-certificates", "secret", "keys", "patience", "folder", "ledger",
+                        "accept", "json")  # fmt: skip
 
     def run(self) -> None:
         sites.require_flower()
         start_jax()
         shown = console(stderr=self.json)
-        link = given(self, "root_certificates secret insecure")
+        link = given(self, "root_certificates secret keys insecure")
         agreement = sites.Agreement(self.sites, self.minimum_sites)
         with (
             going_on(["site", "fit"], self),

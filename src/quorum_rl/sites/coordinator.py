@@ -34,7 +34,7 @@ SITE: Final = Rule(
     "a name of at most 64 letters, digits, dots, dashes and underscores",
     lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) is not None,
 )
-ALIKE: Final = ("observation_size", "action_count", "world", "dictionary")
+ALIKE: Final = ("observation_size", "action_count", "world", "world_params", "dictionary")
 TRUST: Final = (
     "sums: plain. The coordinator sees each site's sum without noise, and draws the noise: it is "
     "trusted by everybody. A site sees the parameters of every round, which have noise, and is "

@@ -88,6 +88,8 @@ class SumsOfRounds:
                 continue
             heard.add(name)
             wrong = self.fault_of(name, answer.arrays)
+            if answer.refuses:
+                wrong = "a refusal (ask those who run it)"
             if wrong is None:
                 found[name] = [np.array(leaf) for leaf in answer.arrays]
             else:
