@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -299,6 +299,31 @@ def test_sites_whose_logs_have_other_columns_are_refused(tmp_path: Path) -> None
     other = replace(log, declared=replace(log.declared, action_count=4))
     with pytest.raises(QuorumError, match="'north' and 'east' declare different"):
         fitted_at_sites(SitesHere(sites(east=other)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Boasting(Failing):
+    """Sites that declare a number which no float can hold."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.fact = name
+
+    def facts(self, wanted: Collection[str]) -> Mapping[str, Any]:
+        def huge(said: Any) -> Any:
+            return said | {
+                "declared": json.dumps(json.loads(said["declared"]) | {self.fact: 10**400})
+            }
+
+        return {name: huge(said) for name, said in super().facts(wanted).items()}
+
+
+@pytest.mark.parametrize("name", ["horizon", "observation_size", "action_count"])
+def test_a_site_that_declares_a_huge_number_is_refused_in_a_sentence(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match="what the site 'north' says of itself is unreadable"):
+        fitted_at_sites(Boasting(name), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
