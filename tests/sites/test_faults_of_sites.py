@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,11 @@ from fits import same_weights
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from quorum_rl.budget import Budget, read_ledger
+from quorum_rl.budget import Budget, in_state, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import Fitted
 from quorum_rl.sites import Answer, Question, Site, SitesHere
-from quorum_rl.sites.sums import SumsOfRounds, squares_of
+from quorum_rl.sites.sums import ROUNDS as ROOM, SumsOfRounds, squares_of
 from quorum_rl.training import AskedSum
 
 BAD = "south"
@@ -274,10 +275,72 @@ def test_without_kept_sums_a_repeated_round_would_tell_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: the same noise on a sum that a site has left meanwhile."""
-    monkeypatch.setattr(SumsOfRounds, "_keep", lambda *_: None)
+    for step in ("_keep", "_tell"):  # the witness alone would refuse the round
+        monkeypatch.setattr(SumsOfRounds, step, lambda *_: None)
     _, attempts = killed_and_gone_on(tmp_path / "run", ROUNDS)
     first, second = left(attempts)
     assert first[ROUNDS] != second[ROUNDS]
+
+
+def copied_and_gone_on(
+    folder: Path, number: int, meanwhile: Callable[[], Any] = lambda: None
+) -> list[Failing]:
+    """A run of which a copy is made before a round; in the copy, one of the sites is gone."""
+    first = Dying(number, after=0)
+    with pytest.raises(Killed):
+        fitted_at_sites(first, folder)
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    ledger = Budget.open(folder / "ledger.jsonl")  # of both
+    attempts = [Failing(), Failing(NOTHING["dies"])]
+    fitted_at_sites(attempts[0], folder, budget=ledger)
+    meanwhile()
+    fitted_at_sites(attempts[1], copy, budget=ledger)
+    return attempts
+
+
+@pytest.mark.parametrize("number", range(1, ROUNDS + 1))
+def test_a_copy_of_a_coordinators_folder_does_no_round_a_second_time(
+    number: int, tmp_path: Path
+) -> None:
+    """Sites are told all parameters: two sums under one noise are the sum of who was gone."""
+    with pytest.raises(QuorumError, match=rf"^round {number} of 'fit-\w+' was done already, in"):
+        copied_and_gone_on(tmp_path / "run", number)
+
+
+def test_without_a_witness_of_rounds_a_copy_tells_what_a_site_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the parameters of the next round differ by that sum, without noise."""
+    monkeypatch.setattr(SumsOfRounds, "_check_not_done", lambda *_: None)
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1))
+    assert first[ROUNDS - 1] == second[ROUNDS - 1]
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_once_the_state_folder_is_gone_a_copy_does_a_round_a_second_time(tmp_path: Path) -> None:
+    def forget() -> None:
+        for path in in_state(ROOM, "a run"):
+            shutil.rmtree(path.parent)
+
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1, forget))
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_of_two_copies_that_ask_at_once_one_makes_something_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, other = SumsOfRounds._asked_of_sites, SumsOfRounds._tell
+
+    def meanwhile(self: SumsOfRounds, question: AskedSum) -> Any:
+        found = asked(self, question)
+        other(self, question.number)  # the copy was faster
+        return found
+
+    monkeypatch.setattr(SumsOfRounds, "_asked_of_sites", meanwhile)
+    with pytest.raises(QuorumError, match=r"round 1 of .* was done already"):
+        fitted_at_sites(Failing(), tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("sum-*"))
 
 
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
