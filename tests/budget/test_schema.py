@@ -64,7 +64,7 @@ charges = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     entries=st.lists(charges, max_size=3),
     texts=st.lists(st.text(min_size=1), max_size=2, unique=True),

@@ -3,11 +3,13 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import optax
 import pytest
 from commands import networks
 from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, interrupted, named
@@ -16,8 +18,10 @@ from tree_logs import TableExperts
 from quorum_rl.budget import commitment, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
+from quorum_rl.learners import Bc
 from quorum_rl.pipeline import context
 from quorum_rl.release import read_released_with_facts, save_released
+from quorum_rl.training import Optimiser, TrainsEverything, mean_gradient
 
 PRIVATE: dict[str, Any] = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
 OTHER_DATA = (
@@ -115,6 +119,62 @@ def test_without_the_commitment_a_copy_makes_a_second_policy_of_one_charge(
     assert ledgers[0] == ledgers[1]
     assert len(ledgers[0].charges) == 1
     assert networks(tmp_path / "run") != networks(tmp_path / "copy")
+
+
+def contributing(times: float) -> dict[str, Any]:
+    """A contribution of one's own: what it does is in its code, and in no field of it."""
+
+    @dataclass(frozen=True)
+    class Own(TrainsEverything):
+        transitions: int = 4
+
+        def __call__(self, *told: Any) -> Any:
+            return jax.tree.map(lambda leaf: times * leaf, mean_gradient(*told))
+
+    own = replace(PRIVATE["settings"], transitions_per_expert=None, contribution=Own())
+    return {"settings": own}
+
+
+def learning(times: float) -> dict[str, Any]:
+    @dataclass(frozen=True)
+    class Own(Bc):
+        def loss_from_outputs(self, *told: Any) -> Any:
+            return times * super().loss_from_outputs(*told)
+
+    return {"learner": Own(hidden_sizes=(2,))}
+
+
+def stepping(decay: float) -> dict[str, Any]:
+    own = Optimiser("own", optax.trace(decay))
+    return {"settings": replace(PRIVATE["settings"], optimiser=own, private_learning_rate=0.1)}
+
+
+@pytest.mark.parametrize("own", [contributing, learning, stepping])
+def test_one_noise_is_not_taken_for_other_code(
+    own: Callable[[float], dict[str, Any]],
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Code of the same name and fields, edited while the run was stopped."""
+    one, folder = named(everyone, own.__name__), tmp_path / "run"
+    stopped(one, folder, monkeypatch, **own(0.9))
+    (folder / "config.json").rename(tmp_path / "begun.json")
+    with pytest.raises(QuorumError, match=OTHER_KEYS):
+        fitted(one, folder, **PRIVATE | own(0.5))
+    shutil.copy(tmp_path / "begun.json", folder / "config.json")
+    with pytest.raises(QuorumError, match=r"begun with (contribution|learner|optimiser)_code = "):
+        fitted(one, folder, **PRIVATE | own(0.5))
+    fitted(one, folder, **PRIVATE | own(0.9))
+
+
+def test_without_the_digest_of_code_one_noise_is_taken_for_other_code(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the test above fails."""
+    monkeypatch.setattr("quorum_rl.pipeline.settings.code_digest", lambda *_: "any")
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_one_noise_is_not_taken_for_other_code(stepping, everyone, tmp_path, monkeypatch)
 
 
 def with_one_other_action(one: Crowd) -> Crowd:

@@ -79,6 +79,12 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
             "counting rods",
             r"rounding\.libraries = numpy .*, scipy .*, not counting rods",
         ),
+        (
+            "quorum_rl.pipeline.context._threads",
+            "an abbot",
+            r"rounding\.threads = .*, not an abbot",
+        ),
+        ("quorum_rl.pipeline.context._flags", ["fast"], r"rounding\.flags = .*, not \['fast'\]"),
         ("quorum_rl.pipeline.private_steps.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
     ],
 )

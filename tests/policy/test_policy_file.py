@@ -41,7 +41,7 @@ def check_same(back: Policy, policy: Policy) -> None:
 
 
 @given(policy=whole_policies())
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 def test_policies_of_every_shape_come_back(
     policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

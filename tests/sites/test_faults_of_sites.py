@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,11 @@ from fits import same_weights
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from quorum_rl.budget import Budget, read_ledger
+from quorum_rl.budget import Budget, in_state, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import Fitted
 from quorum_rl.sites import Answer, Question, Site, SitesHere
-from quorum_rl.sites.sums import SumsOfRounds, squares_of
+from quorum_rl.sites.sums import ROUNDS as ROOM, SumsOfRounds, squares_of
 from quorum_rl.training import AskedSum
 
 BAD = "south"
@@ -153,7 +153,7 @@ def _round_one(
     scale=st.integers(-(2**31), 2**31 - 1),
     honest=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_a_site_sends_the_others_sum_is_in_the_total(
     round_one: tuple[Failing, SumsOfRounds, AskedSum, list[Any]],
     sent: Any,
@@ -282,36 +282,88 @@ def test_without_kept_sums_a_repeated_round_would_tell_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: the same noise on a sum that a site has left meanwhile."""
-    monkeypatch.setattr(SumsOfRounds, "_keep", lambda *_: None)
+    for step in ("_keep", "_tell"):  # the witness alone would refuse the round
+        monkeypatch.setattr(SumsOfRounds, step, lambda *_: None)
     _, attempts = killed_and_gone_on(tmp_path / "run", ROUNDS)
     first, second = left(attempts)
     assert first[ROUNDS] != second[ROUNDS]
 
 
-def in_a_copy(folder: Path, *, sites_started_again: bool) -> list[Failing]:
-    """A run that is over, and goes on once more in a copy of its folder, without a site."""
+def copied_and_gone_on(
+    folder: Path, number: int, meanwhile: Callable[[], Any] = lambda: None
+) -> list[Failing]:
+    """A run of which a copy is made before a round; in the copy, one of the sites is gone."""
+    first = Dying(number, after=0)
+    with pytest.raises(Killed):
+        fitted_at_sites(first, folder)
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    ledger = Budget.open(folder / "ledger.jsonl")  # of both
+    attempts = [Failing(), Failing(NOTHING["dies"])]
+    fitted_at_sites(attempts[0], folder, budget=ledger)
+    meanwhile()
+    fitted_at_sites(attempts[1], copy, budget=ledger)
+    return attempts
+
+
+@pytest.mark.parametrize("number", range(1, ROUNDS + 1))
+def test_a_copy_of_a_coordinators_folder_does_no_round_a_second_time(
+    number: int, tmp_path: Path
+) -> None:
+    """Sites are told all parameters: two sums under one noise are the sum of who was gone."""
+    with pytest.raises(QuorumError, match=rf"^round {number} of 'fit-\w+' was done already, in"):
+        copied_and_gone_on(tmp_path / "run", number)
+
+
+def test_without_a_witness_of_rounds_a_copy_tells_what_a_site_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the parameters of the next round differ by that sum, without noise."""
+    monkeypatch.setattr(SumsOfRounds, "_check_not_done", lambda *_: None)
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1))
+    assert first[ROUNDS - 1] == second[ROUNDS - 1]
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_once_the_state_folder_is_gone_a_copy_does_a_round_a_second_time(tmp_path: Path) -> None:
+    def forget() -> None:
+        for path in in_state(ROOM, "a run"):
+            shutil.rmtree(path.parent)
+
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1, forget))
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_of_two_copies_that_ask_at_once_one_makes_something_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, other = SumsOfRounds._asked_of_sites, SumsOfRounds._tell
+
+    def meanwhile(self: SumsOfRounds, question: AskedSum) -> Any:
+        found = asked(self, question)
+        other(self, question.number)  # the copy was faster
+        return found
+
+    monkeypatch.setattr(SumsOfRounds, "_asked_of_sites", meanwhile)
+    with pytest.raises(QuorumError, match=r"round 1 of .* was done already"):
+        fitted_at_sites(Failing(), tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("sum-*"))
+
+
+def test_sites_refuse_a_round_that_is_over_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second guard, where the coordinator has no witness: as long as sites run."""
+    monkeypatch.setattr(SumsOfRounds, "_check_not_done", lambda *_: None)
     first, second, third = Dying(2, after=2), Failing(), Failing(NOTHING["dies"])
     with pytest.raises(Killed):
-        fitted_at_sites(first, folder / "run")
-    copytree(folder / "run", folder / "copy")
-    second._sites = first._sites
-    if not sites_started_again:
-        third._sites = first._sites
-    fitted_at_sites(second, folder / "run")
-    fitted_at_sites(third, folder / "copy")
-    return [second, third]
-
-
-def test_an_older_copy_of_a_folder_gets_no_second_sum(tmp_path: Path) -> None:
+        fitted_at_sites(first, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    second._sites = third._sites = first._sites
+    ledger = Budget.open(tmp_path / "run" / "ledger.jsonl")
+    fitted_at_sites(second, tmp_path / "run", budget=ledger)
     with pytest.raises(QuorumError, match="or for one of a round that is over"):
-        in_a_copy(tmp_path, sites_started_again=False)
-
-
-def test_sites_that_forget_would_let_a_copy_tell_a_difference(tmp_path: Path) -> None:
-    """The planted bug: one noise on two sums."""
-    one, other = left(in_a_copy(tmp_path, sites_started_again=True))
-    assert one[2] == other[2]
-    assert one[3] != other[3]
+        fitted_at_sites(third, tmp_path / "copy", budget=ledger)
 
 
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
@@ -336,6 +388,31 @@ def test_sites_whose_logs_have_other_columns_or_worlds_are_refused(
     east = replace(log, declared=replace(log.declared, **other))
     with pytest.raises(QuorumError, match="'north' and 'east' declare different"):
         fitted_at_sites(SitesHere(sites(east=east)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Boasting(Failing):
+    """Sites that declare a number which no float can hold."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.fact = name
+
+    def facts(self, wanted: Collection[str]) -> Mapping[str, Any]:
+        def huge(said: Any) -> Any:
+            return said | {
+                "declared": json.dumps(json.loads(said["declared"]) | {self.fact: 10**400})
+            }
+
+        return {name: huge(said) for name, said in super().facts(wanted).items()}
+
+
+@pytest.mark.parametrize("name", ["horizon", "observation_size", "action_count"])
+def test_a_site_that_declares_a_huge_number_is_refused_in_a_sentence(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match="what the site 'north' says of itself is unreadable"):
+        fitted_at_sites(Boasting(name), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from quorum_rl.dictionary import Dictionary, check_text, dictionary_of
 from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.json_files import bounded_int
 
 VERSION: Final = 1
 METADATA_KEY: Final = b"quorum_rl.demonstrations"
@@ -113,7 +114,7 @@ def declared_from_json(metadata: bytes) -> Declared:
         QuorumError: if it is damaged or of a version this release does not know.
     """
     try:
-        facts = json.loads(metadata)
+        facts = json.loads(metadata, parse_int=bounded_int)
         version = facts.pop("version")
         if version == VERSION:
             return Declared(**facts | {"dictionary": dictionary_of(facts.get("dictionary"))})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         RunOptions as RunOptions,
         StepProgress as StepProgress,
         check_noisy as check_noisy,
+        rounding as rounding,
     )
     from quorum_rl.pipeline.distributed import help_fit as help_fit
     from quorum_rl.pipeline.driver import (

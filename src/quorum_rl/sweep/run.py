@@ -47,6 +47,7 @@ from quorum_rl.types import Released
 
 KEY_BITS: Final = 256
 TRIALS: Final = "trials.json"
+JUDGED_BY: Final = ("judge", "world", "world_code")
 ANEW: Final = "bring it back, or choose another folder"
 
 
@@ -137,8 +138,8 @@ def _settle(place: RunFolder, asked: SweepOptions) -> None:
     wanted = asked.configuration()
     if (place.path / "config.json").exists() and not _results_of(place).exists():
         begun = read_config(place.path)
-        judge = {name: begun.get(name) for name in ("judge", "world")}
-        if judge == {"judge": "released", "world": None}:
+        judge = {name: begun.get(name) for name in JUDGED_BY}
+        if judge == {"judge": "released", "world": None, "world_code": None}:
             place.settle(wanted | judge)
             place.write_json("config.json", wanted)
             return
@@ -227,7 +228,9 @@ def _check_and_keep(
     """
     held = {name: drawn.pop(name) for name in ("log", "released") if name in drawn}
     configuration = read_config(place.path)
-    settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
+    # All trials of a public selection are paid for, and only the best of a private one.
+    free = () if asked.select == "private" else JUDGED_BY
+    settled = {name: fact for name, fact in configuration.items() if name not in free}
     committed = commitments(drawn, settled)
     check_committed(opened.record, place.name(), committed, reproducible=False)
     beside = "" if asked.experts is None else asked.experts.digest()
