@@ -87,7 +87,8 @@ def test_the_page_forbids_itself_the_network_and_other_scripts(page: str) -> Non
 def test_every_chart_has_a_place_a_text_and_a_table(page: str) -> None:
     found = Parts(page)
     charts = json.loads(found.raw["script"][0])
-    assert set(charts) == {"budget-chart", "comparison-chart", "prefixes-chart", "learning-chart"}
+    names = ("budget", "earned", "shares", "comparison", "prefixes", "learning")
+    assert set(charts) == {f"{name}-chart" for name in names}
     places = [attributes for tag, attributes in found.tags if attributes.get("class") == "chart"]
     assert {attributes["id"] for attributes in places} == set(charts)
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in places)

@@ -129,21 +129,27 @@ class Verdict:
             "agreement_by_action": [facts(answer) for answer in self.agreement_by_action],
         }
 
+    def what_it_earns(self) -> str:
+        """What the policy earns, in a line; empty if nobody was asked."""
+        value, gain = self.value, self.gain
+        if value is None or gain is None:
+            return ""
+        between = f"95%: {value.low:.4g} to {value.high:.4g}"
+        known = f": cannot tell{self._doubted} ({between})"
+        if value.tells:
+            known = f" {value.estimate:.4g}, {between}"
+        return (
+            f"the policy earns{known}; better than what is done today: {self.better} "
+            f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
+        )
+
     def describe(self, labels: Sequence[str] = ()) -> str:
         """The answers in a few lines; actions by their labels, where they have some."""
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
-        if self.value is not None and self.gain is not None:
-            value, gain = self.value, self.gain
-            between = f"95%: {value.low:.4g} to {value.high:.4g}"
-            known = f": cannot tell{self._doubted} ({between})"
-            if value.tells:
-                known = f" {value.estimate:.4g}, {between}"
-            said.append(
-                f"the policy earns{known}; better than what is done today: {self.better} "
-                f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
-            )
+        if self.value is not None:
+            said.append(self.what_it_earns())
         said.append(f"the policy does what they did: {self.agreement.in_words()}")
         said += [
             f"where they took {called(action, labels)}: {answer.in_words()}"
@@ -160,6 +166,16 @@ def unknown(least: float, most: float) -> Answer:
 def verdicts(sums: Floats, plan: JudgingPlan) -> tuple[Verdict, ...]:
     """The judges' answers on each policy, from their noisy sums. Shapes: (plan.size,)."""
     return tuple(_verdict(sums, plan, policy) for policy in range(plan.policies))
+
+
+def best_of(said: Sequence[Verdict]) -> int:
+    """The number of the policy that earns most as far as is known: the interval of its value begins
+    highest. The first of those where nothing is known of any.
+
+    The interval of whichever it is holds as often as it says, for those of values hold all at once.
+    """
+    lowest = [-math.inf if one.value is None else one.value.low for one in said]
+    return lowest.index(max(lowest))
 
 
 def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:

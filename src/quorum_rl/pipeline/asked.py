@@ -21,6 +21,11 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(map(_is(str), value))
 
 
+def _are_learners(value: Any) -> bool:
+    names = isinstance(value, Sequence) and not isinstance(value, str)
+    return names and all(_is_learner(one) for one in value)
+
+
 def _is_learner(value: Any) -> bool:
     own = isinstance(value, type) and issubclass(value, DenseLearner)
     return own or isinstance(value, str | Learner)
@@ -41,6 +46,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     "budget": Rule("Budget.open(path) or Budget.create(path, ...)", _is(Budget)),
     "learner": Rule("a learner, its class or its name", _is_learner),
     "learner_settings": Rule("a dictionary of names and values", _is(Mapping)),
+    "choose": Rule("a list of learners, such as ['bc', 'cql']", _are_learners),
     "settings": Rule("a FitSettings(...)", _is(FitSettings)),
     "folder": Rule("a path", _is(str, Path)),
     "accepted": Rule("a list of names, such as ['one-expert-each']", _are_names),
