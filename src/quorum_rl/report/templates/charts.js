@@ -77,7 +77,7 @@ function intervals({ rows, axis, bounds }) {
   };
   const scale = { domain: bounds, nice: false, zero: false };
   return {
-    height: { step: 48 },
+    height: 48 * rows.length,
     data: { values: lines },
     layer: [
       {
