@@ -12,7 +12,6 @@ from fits import DELTA, EPSILON, Crowd, crowd, fitted, named
 
 from quorum_rl.budget import check_certificate, read_ledger
 from quorum_rl.errors import QuorumError
-from quorum_rl.judging import Judges
 from quorum_rl.learners import get_learner
 from quorum_rl.pipeline import FitSettings, Fitted, plan_asked, run, training_stage
 from quorum_rl.privacy import total_epsilon
@@ -30,7 +29,7 @@ CHOICES: Final[dict[str, Any]] = {
 }
 
 
-FIFTH: Final = Judges(share=0.2, return_bounds=(0, 5))
+FIFTH: Final[dict[str, Any]] = {"judges": 0.2, "return_bounds": (0, 5)}
 
 
 class PowerCutError(Exception):
@@ -83,7 +82,7 @@ def test_the_policy_is_the_one_whose_interval_begins_highest(done: Fitted) -> No
 
 def test_settings_go_to_the_learners_that_know_them(everyone: Crowd) -> None:
     declared, asked = everyone.log.declared, {"epsilon": EPSILON, "delta": DELTA}
-    judges = {"choose": ("bc", "cql"), "judges": FIFTH, "settings": LOCAL}
+    judges = {"choose": ("bc", "cql"), **FIFTH, "settings": LOCAL}
     plan = plan_asked(declared, **asked, **judges, learner_settings={"alpha": 0.5})  # type: ignore[arg-type]
     assert [getattr(one, "alpha", None) for one in plan.candidates] == [None, 0.5]
     with pytest.raises(QuorumError, match="'alpa'"):
@@ -92,7 +91,7 @@ def test_settings_go_to_the_learners_that_know_them(everyone: Crowd) -> None:
 
 def test_each_has_the_noise_of_half_of_what_training_may_spend(everyone: Crowd) -> None:
     declared, asked = everyone.log.declared, {"epsilon": EPSILON, "delta": DELTA}
-    options: dict[str, Any] = {"judges": FIFTH, "settings": LOCAL, **asked}
+    options: dict[str, Any] = {**FIFTH, "settings": LOCAL, **asked}
     one = plan_asked(declared, learner="bc", learner_settings={"hidden_sizes": (2,)}, **options)
     two = plan_asked(
         declared, choose=("bc", "double-dqn"), learner_settings={"hidden_sizes": (2,)}, **options

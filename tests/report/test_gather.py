@@ -94,6 +94,10 @@ def test_of_several_learners_that_of_the_policy_is_shown_beside_the_others(
         gather(run_folder)
 
 
+def test_a_comparison_says_how_many_steps_were_taken(whole: RunReport) -> None:
+    assert "Steps taken: non-private 4,000. A private step is" in render(whole)
+
+
 def test_marks_and_open_assumptions_stand_at_the_top(whole: RunReport) -> None:
     titles = [notice.title for notice in whole.notices]
     assert "Research ledger" in titles

@@ -63,11 +63,10 @@ def planned(
     """The plan of a fit with these flags, which are those of `quorum fit` too."""
     return pipeline.plan_asked(
         declared,
-        **given(asked, "epsilon delta settings units"),
+        **given(asked, "epsilon delta settings judges return_bounds units"),
         learner=asked.chosen_learner(),
         learner_settings=asked.learner_settings(),
         can_query=can_query,
-        judges=pipeline.judges_of(asked.judges, asked.return_bounds),
         choose=asked.candidates(),
     )
 

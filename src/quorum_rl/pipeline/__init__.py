@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         RunFolder as RunFolder,
         write_certificate as write_certificate,
     )
-    from quorum_rl.pipeline.judging_stage import judges_of as judges_of
     from quorum_rl.pipeline.learner_rule import (
         Named as Named,
         asked_learner as asked_learner,

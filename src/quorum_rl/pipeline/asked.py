@@ -35,6 +35,7 @@ SEED: Final = Rule(
     f"a whole number from 0 to {2**32 - 1}",
     lambda seed: isinstance(seed, Integral) and 0 <= int(seed) < 2**32,
 )
+COUNT: Final = Rule("a whole number", lambda value: isinstance(value, Integral))
 KINDS: Final[Mapping[str, Rule]] = {
     "demonstrations": Rule("Demonstrations.open(path)", _is(Demonstrations)),
     "experts": Rule(
@@ -43,6 +44,8 @@ KINDS: Final[Mapping[str, Rule]] = {
     ),
     "epsilon": POSITIVE,
     "delta": FRACTION,
+    "minimum_experts": COUNT,
+    "minimum_trajectories": COUNT,
     "budget": Rule("Budget.open(path) or Budget.create(path, ...)", _is(Budget)),
     "learner": Rule("a learner, its class or its name", _is_learner),
     "learner_settings": Rule("a dictionary of names and values", _is(Mapping)),
@@ -52,6 +55,13 @@ KINDS: Final[Mapping[str, Rule]] = {
     "accepted": Rule("a list of names, such as ['one-expert-each']", _are_names),
     "accepted_by": PERSON,
     "seed": SEED,
+    "report": Rule("a function of a line, such as print", callable),
+    "progress": Rule("a function of the steps done and how many there are", callable),
+    "track": Rule(
+        "a function of metrics, such as 'with pipeline.tracker(...) as track' gives",
+        lambda value: callable(value) and not hasattr(value, "__enter__"),
+    ),
+    "command": Rule("a text", _is(str)),
 }
 NEEDED: Final = ("demonstrations", "epsilon", "delta")
 

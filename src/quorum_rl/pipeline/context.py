@@ -21,7 +21,6 @@ from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.json_files import read_config
-from quorum_rl.judging import Judges
 from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.pipeline.asked_plan import plan_asked
@@ -163,7 +162,8 @@ def planned(
     learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
-    judges: Judges | None = None,
+    judges: float | None = None,
+    return_bounds: Sequence[float] | None = None,
     choose: Sequence[Named] = (),
     units: UnitsName = "auto",
     diagnostics_not_private: bool,
@@ -183,6 +183,7 @@ def planned(
         settings=settings,
         can_query=experts is not None,
         judges=judges,
+        return_bounds=return_bounds,
         choose=choose,
         units=units,
     )

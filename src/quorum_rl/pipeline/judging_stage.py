@@ -8,11 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.budget import Ledger, SplitKey, jax_key_data
-from quorum_rl.distributed import is_single_process
-from quorum_rl.errors import QuorumError
 from quorum_rl.judging import (
     Candidate,
-    Judges,
     Verdict,
     ask,
     best_of,
@@ -27,23 +24,6 @@ from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.plan import FitPlan, learner_name
 from quorum_rl.pipeline.training_stage import pay_for
 from quorum_rl.policy import Policy
-
-
-def judges_of(share: float | None, return_bounds: Sequence[float] | None) -> Judges | None:
-    """The judges that were asked for, if any.
-
-    Raises:
-        QuorumError: for numbers that are none, or in a fit of several processes.
-    """
-    if share is None:
-        if return_bounds is not None:
-            raise QuorumError(
-                "return_bounds are for judges: say which share of the experts judges."
-            )
-        return None
-    if not is_single_process():
-        raise QuorumError("a fit with judges is for one process: start it by itself.")
-    return Judges(share=share, return_bounds=return_bounds)
 
 
 class Parts(NamedTuple):

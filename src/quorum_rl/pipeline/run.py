@@ -32,7 +32,7 @@ from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder, write_certificate
-from quorum_rl.pipeline.judging_stage import Judged, Parts, judged, judges_of, split_in_run
+from quorum_rl.pipeline.judging_stage import Judged, Parts, judged, split_in_run
 from quorum_rl.pipeline.learner_rule import Named, asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
@@ -165,6 +165,8 @@ def fit(
         demonstrations=demonstrations, experts=experts, epsilon=epsilon, delta=delta,
         budget=budget, learner=learner, learner_settings=learner_settings, settings=settings,
         choose=choose, folder=folder, accepted=accepted, accepted_by=accepted_by, seed=seed,
+        minimum_experts=minimum_experts, minimum_trajectories=minimum_trajectories,
+        report=report, progress=progress, track=track, command=command,
     )  # fmt: skip
     plan, log, logged = planned(
         demonstrations,
@@ -176,7 +178,8 @@ def fit(
         learner=learner,
         learner_settings=learner_settings,
         settings=settings,
-        judges=judges_of(judges, return_bounds),
+        judges=judges,
+        return_bounds=return_bounds,
         choose=choose,
         units=units,
         diagnostics_not_private=diagnostics_not_private,
@@ -228,7 +231,8 @@ def fit_after_release(
     check_kinds(
         demonstrations=demonstrations, epsilon=epsilon, delta=delta, budget=budget,
         learner=learner, learner_settings=learner_settings, settings=settings, folder=folder,
-        accepted=accepted, accepted_by=accepted_by, seed=seed,
+        accepted=accepted, accepted_by=accepted_by, seed=seed, minimum_experts=minimum_experts,
+        report=report, progress=progress, track=track, command=command,
     )  # fmt: skip
     settings = settings or FitSettings()
     if settings.method == "local":  # the default, so nobody chose it

@@ -180,6 +180,13 @@ class MethodResult:
     interval: tuple[float, float] | None
     mean_return: float | None
     note: str | None
+    private_steps: int | None
+    plain_steps: int | None
+
+    @property
+    def steps(self) -> int:
+        """How many it took, with noise and without."""
+        return (self.private_steps or 0) + (self.plain_steps or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +197,11 @@ class ComparedMethods:
     experts: int
     seeds: int
     methods: tuple[MethodResult, ...]
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """How many steps the methods took, by their names, where that was written down."""
+        return {method.name: method.steps for method in self.methods if method.steps}
 
     @property
     def has_non_private(self) -> bool:
