@@ -101,6 +101,10 @@ def test_each_has_the_noise_of_half_of_what_training_may_spend(everyone: Crowd) 
     assert one.judging is not None
     assert one.judging.left_by_noise("value") < two.judging.left_by_noise("value")
     assert "the judges choose one of 2" in two.describe()
+    assert "noise would choose" not in two.describe()
+    few = replace(declared, minimum_experts=60)
+    options |= {"epsilon": 1.0, "choose": ("bc", "cql"), "learner_settings": {"hidden_sizes": ()}}
+    assert "noise would choose: name one learner" in plan_asked(few, **options).describe()
 
 
 def parameters(one: Crowd, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

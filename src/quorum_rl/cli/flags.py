@@ -90,7 +90,8 @@ class AskingFlags:
 
     def candidates(self) -> "tuple[pipeline.Named, ...]":
         """The learners of which judges choose one; none if they do not."""
-        return () if self.choose is None else tuple(map(learner_called, self.choose.split(",")))
+        named = [] if self.choose is None else self.choose.split(",")
+        return tuple(learner_called(name.strip()) for name in named)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from quorum_rl.judging.asking import ask as ask, parted as parted
     from quorum_rl.judging.fitting import fitted_values as fitted_values, value_step as value_step
     from quorum_rl.judging.plan import (
+        TELLS as TELLS,
         Judges as Judges,
         JudgingPlan as JudgingPlan,
         ValuePlan as ValuePlan,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.judging import JudgingPlan
+from quorum_rl.judging import TELLS, JudgingPlan
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.privacy import Event, ReleasePlan, TrainingEvent, total_epsilon
@@ -190,10 +190,13 @@ class FitPlan:
 
     def _choice_in_words(self) -> str:
         count = len(self.candidates)
-        return (
+        said = (
             f"the judges choose one of {count}: each is trained and paid for, so its steps have "
             f"about {math.sqrt(count):.2g} times the noise of one alone"
         )
+        if self.judging is not None and self.judging.left_by_noise("value") > TELLS / 2:
+            return f"{said}; with so few judges noise would choose: name one learner"
+        return said
 
     def _private_in_words(self) -> list[str]:
         step = self.private
