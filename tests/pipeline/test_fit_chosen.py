@@ -78,6 +78,7 @@ def test_the_policy_is_the_one_whose_interval_begins_highest(done: Fitted) -> No
         name: chosen[name] for name in ("value", "gain", "better", "agreement")
     }
     assert json.loads(json.dumps(done.judging.to_json()))["value"] == chosen["value"]
+    assert "the policy earns" in done._repr_html_()
 
 
 def test_settings_go_to_the_learners_that_know_them(everyone: Crowd) -> None:

@@ -83,6 +83,8 @@ class Fitted:
             "released": "nothing" if self.released is None else repr(self.released),
             "folder": self.folder,
         }
+        if self.judging is not None:
+            rows["what the judges say"] = self.judging.describe()
         cells = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
                  for name, value in rows.items())  # fmt: skip
         return f"<table>{''.join(cells)}</table>"
