@@ -88,8 +88,8 @@ class Verdict:
     and with fitted values what it earns (`value`) and how much more than they do (`gain`).
 
     Each interval covers the truth of the population that the experts are a sample of, 95 times in
-    100; all of them together do so less often. Those of values and gains do so for all policies
-    that were asked about together, as far as the doubt of fitted values reaches.
+    100; all of them together do so less often. Each does so for all policies at once that were
+    asked about together, those of values and gains as far as the doubt of fitted values reaches.
     """
 
     mean_return: Answer | None
@@ -186,7 +186,9 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
 
     judges, bounds = of("judges"), plan.judges.return_bounds
     mean_return = value = gain = None
-    agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges).scaled(0, 1)
+    level = 1 - (1 - COVERAGE) / plan.policies  # of what is said of a policy
+    agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges, level)
+    agreement = agreement.scaled(0, 1)
     if bounds is not None:
         low, high = bounds
         earned = of("mean_return")
@@ -195,7 +197,6 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
             worth = of("value")
             more = Sum((worth.value - earned.value) / 2, math.hypot(worth.noise, earned.noise) / 2)
             doubt = doubt_of(agreement)
-            level = 1 - (1 - COVERAGE) / plan.policies
             value = mean_answer(worth, of("spread_of_value"), judges, level, 2 * doubt)
             value = value.scaled(low, high)
             gain = mean_answer(more, of("spread_of_gain"), judges, level, doubt)
@@ -204,7 +205,7 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
     same, other = both[policy]
     noise = plan.deviation("actions")
     each = tuple(
-        share_answer(Sum(float(own), noise), Sum(float(rest), noise))
+        share_answer(Sum(float(own), noise), Sum(float(rest), noise), level)
         for own, rest in zip(same, other, strict=True)
     )
     return Verdict(mean_return, agreement, each, value, gain)
@@ -248,13 +249,13 @@ def mean_answer(
     )
 
 
-def share_answer(same: Sum, other: Sum) -> Answer:
+def share_answer(same: Sum, other: Sum, level: float = COVERAGE) -> Answer:
     """The share U/(U + V), from the sums of u and v that are 0 or more and add up to 1 at most.
 
     A judge's u(1 − R) − vR has a variance of at most (u + v)·R(1 − R) in the mean, whatever the
     judges are: nothing else needs to be asked for it.
     """
-    factor = float(norm.ppf((1 + COVERAGE) / 2))
+    factor = float(norm.ppf((1 + level) / 2))
     if same.value + other.value <= factor * math.hypot(same.noise, other.noise):
         return unknown(0.0, 1.0)
     agreeing = max(same.value, 0.0)  # neither is negative but for noise
