@@ -8,10 +8,10 @@ from typing import Any, Final
 import jax
 import numpy as np
 import pytest
-from fits import DELTA, EPSILON, Crowd, crowd, fitted, named
+from fits import DELTA, EPSILON, Crowd, crowd, fitted, named, same_weights
 
 from quorum_rl.budget import check_certificate, read_ledger
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.learners import get_learner
 from quorum_rl.pipeline import FitSettings, Fitted, plan_asked, run, training_stage
 from quorum_rl.privacy import total_epsilon
@@ -180,6 +180,24 @@ def test_a_run_that_is_killed_ends_the_same_and_pays_once(
     lines = [json.loads(line) for line in (made.folder / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line["candidate"]) for line in lines] == [(3, 0), (6, 1)]
     assert lines[0]["epsilon"] < lines[1]["epsilon"] <= EPSILON
+
+
+def test_whoever_stops_between_two_candidates_goes_on_to_the_same(
+    done: Fitted, everyone: Crowd, tmp_path: Path
+) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> bool:
+        heard.append((done, total))
+        return done == STEPS
+
+    one = named(everyone, "stopped")
+    with pytest.raises(Interrupted, match="stopped after 3 of 6 steps"):
+        fitted(one, tmp_path, progress=stop, **CHOICES)
+    made = fitted(one, tmp_path, progress=lambda *at: heard.append(at), **CHOICES)
+    assert heard == [(0, 6), (3, 6), (3, 6), (6, 6)]
+    assert same_weights(made, done)
+    assert said_of(made) == said_of(done)
 
 
 @pytest.mark.parametrize(
