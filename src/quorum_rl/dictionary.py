@@ -109,6 +109,9 @@ class Dictionary:
                 twice = next(name for name in names if names.count(name) > 1)
                 raise QuorumError(f"two {what} are called {twice!r}: give each a name of its own.")
 
+    def __repr__(self) -> str:
+        return f"Dictionary({_some(self.names)}; actions: {_some(self.action_labels)})"
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)

@@ -205,6 +205,11 @@ def test_whoever_stops_between_two_candidates_goes_on_to_the_same(
     [
         ({"judges": None, "return_bounds": None}, "give judges and return_bounds"),
         ({"return_bounds": None}, "give judges and return_bounds"),
+        (
+            {"settings": FitSettings(method="non-private"), "diagnostics_not_private": True}
+            | {"judges": None, "return_bounds": None},
+            "give judges and return_bounds",
+        ),
         ({"learner": "bc"}, "leave learner"),
         ({"choose": ("bc",)}, "two learners or more"),
         ({"choose": ("bc", "bc")}, "two learners or more"),

@@ -45,8 +45,8 @@ NOT_VALUED: Final = (
 )
 NO_CHOICE: Final = (
     "judges choose a learner by what its policy earns: give judges and return_bounds (--judges, "
-    "--return-bounds) to a method with private steps, and at most {most} actions times (numbers in "
-    "an observation + {hidden})."
+    f"--return-bounds) to a method with private steps, and at most {MOST_WEIGHTS} actions times "
+    f"(numbers in an observation + {feature_count(0)})."
 )
 NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
 
@@ -124,6 +124,8 @@ def plan_fit(
         raise QuorumError(
             "judges go with neither mode paper nor the method non-private: leave them out."
         )
+    if others and judges is None:
+        raise QuorumError(NO_CHOICE)
     if chosen.method == "non-private":
         return task.plan_without_noise(None, NOT_PRIVATE)
     check_declared(declared, epsilon, delta)
@@ -132,7 +134,7 @@ def plan_fit(
     if plan.private is not None:
         values = _values(task, [*beside, *([] if plan.units is None else [plan.units.event])])
     if others and values is None:
-        raise QuorumError(NO_CHOICE.format(most=MOST_WEIGHTS, hidden=feature_count(0)))
+        raise QuorumError(NO_CHOICE)
     if judges is None:
         return plan
     asked = plan_judging(
