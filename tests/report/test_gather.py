@@ -94,6 +94,14 @@ def test_of_several_learners_that_of_the_policy_is_shown_beside_the_others(
         gather(run_folder)
 
 
+def test_judges_without_return_bounds_have_one_chart(run_folder: Path) -> None:
+    nothing = {"mean_return": None, "value": None, "gain": None, "better": None}
+    change_json(run_folder / "judging.json", **nothing)
+    page = render(gather(run_folder))
+    assert 'id="shares-chart"' in page
+    assert 'id="earned-chart"' not in page
+
+
 def test_a_comparison_says_how_many_steps_were_taken(whole: RunReport) -> None:
     assert "Steps taken: non-private 4,000. A private step is" in render(whole)
 
