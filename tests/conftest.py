@@ -110,6 +110,7 @@ learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
 pipeline/test_fit.py
+pipeline/test_fit_chosen.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py

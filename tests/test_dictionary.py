@@ -162,3 +162,8 @@ def test_units_put_ranges_between_minus_two_and_two_and_leave_the_rest() -> None
     assert (centre[1:] == 0).all()
     assert (scale[1:] == 1).all()
     assert Dictionary((Column("a"),)).units is None
+
+
+def test_a_dictionary_of_many_columns_is_shown_in_a_line() -> None:
+    many = Dictionary(tuple(Column(f"x{number}") for number in range(500)), ("wait", "treat"))
+    assert repr(many) == "Dictionary(x0, x1, x2, x3, x4, x5, …; actions: wait, treat)"

@@ -109,6 +109,9 @@ class Dictionary:
                 twice = next(name for name in names if names.count(name) > 1)
                 raise QuorumError(f"two {what} are called {twice!r}: give each a name of its own.")
 
+    def __repr__(self) -> str:
+        return f"Dictionary({_some(self.names)}; actions: {_some(self.action_labels)})"
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
@@ -188,7 +191,8 @@ class Dictionary:
         return None
 
     def vectors_of(self, named: Any) -> npt.NDArray[np.float64]:
-        """Observations that are given by the names of their columns: a mapping or a data frame.
+        """Observations that are given by the names of their columns: a mapping or a data frame. The
+        field of a mapping within one is called as in logs, such as vitals.pulse.
 
         None and NaN are missing values; further names are not looked at. Shapes: a column of
         numbers may have any shape, all of them one; the result has an axis more.
@@ -198,6 +202,7 @@ class Dictionary:
         """
         if not self.columns:
             raise QuorumError("the numbers of these observations have no names: give an array.")
+        named = _without_nesting(named)
         present = set(map(str, names_of(named) or ()))
         parts = []
         for column in self.columns:
@@ -212,6 +217,18 @@ class Dictionary:
                 "each."
             )
         return np.concatenate(parts, axis=-1)
+
+
+def _without_nesting(named: Any) -> Any:
+    """A mapping whose values are none."""
+    if not isinstance(named, Mapping):
+        return named
+    found: dict[str, Any] = {}
+    for name, value in named.items():
+        within = _without_nesting(value)
+        fields = within if isinstance(within, Mapping) else {}
+        found |= {f"{name}.{field}": one for field, one in fields.items()} or {str(name): value}
+    return found
 
 
 def names_of(named: Any) -> Iterable[Any] | None:

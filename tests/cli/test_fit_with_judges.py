@@ -11,7 +11,8 @@ from quorum_rl.budget import key_path
 SMALL = ("--epsilon", "20", "--delta", "1e-3", "--minimum-experts", "136", "--hidden", "2",
          "--private-steps", "2", "--local-steps", "2", "--transitions-per-expert", "2",
          "--accept", "one-expert-each", "own-names")  # fmt: skip
-JUDGED = (*SMALL, "--judges", "0.2", "--return-bounds", "-5", "500", "--units", "private")
+JUDGED = (*SMALL, "--judges", "0.2", "--return-bounds", "-5", "500", "--units", "private",
+          "--choose", "bc,cql")  # fmt: skip
 
 
 def test_what_the_judges_say_is_planned_told_reported_and_published(
@@ -26,7 +27,7 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
     facts = quorum.facts("fit", log, *JUDGED, "--folder", run)
     said = json.loads((run / "judging.json").read_text())
     assert "private units: observations are seen less (" in quorum.err
-    assert len(json.loads((run / "units.json").read_text())["units"]) == 4
+    assert len(json.loads((run / "units.json").read_text())["units"]) == 5  # cql sees rewards too
     assert "judges: each expert with probability 0.2" in quorum.err
     assert facts["judges"]["mean_return"] == said["mean_return"]
     assert said["mean_return"]["bounds"] == [-5, 500]
@@ -34,11 +35,17 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
     assert "better than what is done today: " in quorum.err
     assert facts["judges"]["better"] == said["better"]
     assert said["value"]["bounds"] == [-5, 500]
+    assert [one["learner"] for one in said["candidates"]] == ["bc", "cql"]
+    chosen = said["candidates"][said["chosen"]]["learner"]
+    assert f"the judges choose {chosen}" in quorum.err
     ledger = run / "ledger.jsonl"
     assert "of the judging part alone" in quorum("ledger", "show", ledger)
     quorum("certificate", "verify", run)
     quorum("publish", run, "--out", bundle)
-    assert "What the judges say" in (bundle / "report.html").read_text()
+    report = (bundle / "report.html").read_text()
+    assert "What the judges say" in report
+    assert f"They chose it from 2, as what {chosen} earns has the interval" in report
+    assert "bc, cql" in (bundle / "README.txt").read_text()
     for path in bundle.iterdir():
         assert key_path(ledger).read_bytes() not in path.read_bytes()
         assert not path.name.endswith("split-key")
@@ -51,6 +58,8 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
         (("--judges", "1"), "judges is 1.0"),
         (("--judges", "0.1", "--return-bounds", "3"), "two numbers"),
         (("--return-bounds", "3", "4"), "which share"),
+        (("--choose", "bc,cql"), "--return-bounds"),
+        (("--choose", "bc,cql", "--learner", "bc"), "--learner"),
         (("--judges", "0.1", "--method", "non-private", "--diagnostics-not-private"), "neither"),
     ],
 )

@@ -13,7 +13,15 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm, t
 
-from quorum_rl.judging import Answer, Judges, JudgingPlan, Verdict, verdicts
+from quorum_rl.judging import (
+    Answer,
+    Judges,
+    JudgingPlan,
+    ValuePlan,
+    Verdict,
+    best_of,
+    verdicts,
+)
 from quorum_rl.judging.answers import Sum, mean_answer, share_answer
 from quorum_rl.privacy import noise_multiplier_for
 
@@ -201,3 +209,58 @@ def test_an_interval_is_where_the_sums_are_within_their_deviation() -> None:
 
     ends = brentq(beyond, -1, mean), brentq(beyond, mean, 1)
     assert [answer.low, answer.high] == pytest.approx(ends)
+
+
+MANY = 8
+
+
+def of_the_chosen(level: float | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the interval of the policy that judges choose holds its value, of policies that are
+    all worth 0.3 and agree with everybody; at the level of the product, or at another."""
+    values = ValuePlan(horizon=9, return_bounds=(-1, 1), noise_multiplier=1, expected=1,
+                       policies=MANY)  # fmt: skip
+    plan = replace(planned(300, 3.0), policies=MANY, values=values)
+    if level is not None:
+        monkeypatch.setattr("quorum_rl.judging.answers.COVERAGE", 1 - MANY * (1 - level))
+    monkeypatch.setattr("quorum_rl.judging.answers.doubt_of", lambda _: 0.0)
+    rng, covered = np.random.default_rng(11), 0
+    for _ in range(RUNS):
+        count = rng.binomial(300, SHARE)
+        worth = np.clip(rng.normal(0.3, 0.15, (MANY, count)), -1, 1)
+        clean = {
+            "judges": np.full(1, count),
+            "value": worth.sum(1),
+            "spread_of_value": (2 * worth**2 - 1).sum(1),
+            "agreement": np.full(MANY, count),
+            "spread_of_agreement": np.full(MANY, count),
+        }
+        told = [
+            clean.get(name, np.zeros(block.size))
+            + plan.deviation(name) * rng.standard_normal(block.size) * (name in clean)
+            for name, block in plan.blocks.items()
+        ]
+        said = verdicts(np.concatenate(told), plan)
+        value = said[best_of(said)].value
+        assert value is not None
+        covered += value.low <= 0.3 <= value.high
+    return covered
+
+
+def test_the_interval_of_the_chosen_policy_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    covered = of_the_chosen(None, monkeypatch)
+    assert binomtest(covered, RUNS, 0.95, alternative="less").pvalue > FALSE_ALARM
+
+
+def test_intervals_for_one_policy_at_a_time_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever chooses the highest of many has chosen what noise has lifted most."""
+    covered = of_the_chosen(0.95, monkeypatch)
+    assert binomtest(covered, RUNS, 0.95, alternative="less").pvalue < FALSE_ALARM
+
+
+def test_the_first_is_chosen_where_nothing_is_known() -> None:
+    known = Answer(0.2, 0.1, 0.3, (-1, 1), tells=True)
+    nothing = Answer(None, -1, 1, (-1, 1), tells=False)
+    blind, seeing = (Verdict(None, nothing, (), value=value) for value in (nothing, known))
+    assert best_of([blind, blind]) == 0
+    assert best_of([blind, seeing, blind]) == 1
+    assert best_of([Verdict(None, nothing, ())]) == 0

@@ -295,6 +295,9 @@ def test_several_policies_have_wider_intervals_each() -> None:
     assert alone is not None
     assert beside_others is not None
     assert beside_others.high - beside_others.low > alone.high - alone.low
+    shares = [(said.agreement, said.agreement_by_action[0]) for said in (one[0], three[2])]
+    for own, shared in zip(*shares, strict=True):
+        assert shared.high - shared.low > own.high - own.low
 
 
 def test_doubt_grows_with_disagreement_until_nobody_knows() -> None:

@@ -24,7 +24,8 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "release": {"settings": SETTINGS, "seed": None},
 }
 JUDGED: Final = {"settings": PRIVATE, "seed": 1, "judges": 0.2, "return_bounds": (0, 5),
-                 "units": "private"}  # fmt: skip
+                 "units": "private", "learner": "auto", "choose": ("bc", "cql"),
+                 "learner_settings": {"hidden_sizes": (4,)}}  # fmt: skip
 
 
 def prepare(place: Path) -> None:

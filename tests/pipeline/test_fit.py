@@ -27,7 +27,7 @@ from tree_logs import table_experts
 from quorum_rl.budget import Budget, Ledger, certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations, split_release_pool
-from quorum_rl.pipeline import FitSettings, Fitted, fit, plan_fit, run, training_stage
+from quorum_rl.pipeline import FitSettings, Fitted, fit, plan_fit, run, tracker, training_stage
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import ReleaseEvent, TrainingEvent, total_epsilon
 from quorum_rl.release.run import REPRODUCIBLE_NOISE
@@ -321,6 +321,12 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
         ({"learner_settings": "alpha"}, "give a dictionary"),
         ({"seed": "1"}, "seed is '1': give a whole number"),
         ({"seed": -1}, "seed is -1"),
+        ({"minimum_experts": "300"}, "minimum_experts is '300': give a whole number"),
+        ({"report": "log.txt"}, "report is 'log.txt': give a function"),
+        ({"track": "tensorboard"}, "track is 'tensorboard': give a function of metrics"),
+        ({"track": tracker("wandb", "run")}, r"'with pipeline.tracker\(...\) as track' gives"),
+        ({"progress": True}, "progress is True: give a function"),
+        ({"command": 3}, "command is 3: give a text"),
     ],
 )
 def test_what_is_of_another_kind_is_refused_in_one_sentence(

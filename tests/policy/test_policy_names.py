@@ -165,3 +165,11 @@ def test_a_world_shows_a_policy_what_its_training_would_have_seen() -> None:
     acting = _Acting(Decision("values", None, 0.0), NAMED)
     actions = acting.act(params, jnp.asarray(ROWS))
     assert actions.tolist() == policy.action_numbers(ROWS).tolist()
+
+
+def test_fields_of_a_structure_are_found_in_a_mapping_within_a_mapping() -> None:
+    named = Dictionary((Column("vitals.pulse"), Column("age"), Column("vitals.deep.rate")))
+    nested = {"vitals": {"pulse": [1, 4], "deep": {"rate": [3, 6]}}, "age": [2, 5], "more": {}}
+    assert named.vectors_of(nested).tolist() == [[1, 2, 3], [4, 5, 6]]
+    with pytest.raises(QuorumError, match=r"'vitals\.pulse'"):
+        named.vectors_of({"vitals": {"puls": 1, "deep": {"rate": 3}}, "age": 2})

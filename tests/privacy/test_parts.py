@@ -95,6 +95,8 @@ Seats = Callable[[Names, Coins, int], Mapping[str, set[Part]]]  # in a run, who 
 
 QUERIES: Queries = ((0.3, "everybody"), (0.8, "training"), (0.7, "judging"))
 TWO_RUNS: Queries = ((0.9, "training"), (0.1, "judging"), (0.1, "training"), (0.9, "judging"))
+# Two learners, of which the judges are asked at once by what came out of both.
+CHOICE: Queries = ((0.5, "training"), (0.5, "training"), (0.9, "judging"))
 SHARE = 0.4
 EPSILONS = np.linspace(0, 2.5, 51)
 OTHERS = {"a": 1, "c": 0}
@@ -202,7 +204,7 @@ def claimed(queries: Queries, sides: Sides = losers) -> Floats:
     return found
 
 
-@pytest.mark.parametrize("queries", [QUERIES, TWO_RUNS])
+@pytest.mark.parametrize("queries", [QUERIES, TWO_RUNS, CHOICE])
 def test_no_whole_costs_more_than_its_claim(queries: Queries) -> None:
     assert (worst(queries) <= claimed(queries) + 1e-12).all()
 
@@ -212,6 +214,13 @@ def test_the_claim_is_not_far_from_what_an_expert_in_one_part_has_lost() -> None
     learned = [(epsilon, part) for epsilon, part in QUERIES if part != "judging"]
     certain = worst(learned, lambda names, *_: {name: {"training"} for name in names})
     assert certain.max() > 0.7 * claimed(QUERIES).max()
+
+
+def test_a_choice_that_is_charged_for_what_was_chosen_alone_is_caught() -> None:
+    cheap: Queries = ((0.5, "training"), (0.5, "judging"))
+    dear: Queries = (*CHOICE[:2], cheap[1])
+    assert (worst(dear) <= claimed(dear) + 1e-12).all()
+    assert (worst(dear) > 1.02 * claimed(cheap) + 1e-6).any()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from quorum_rl.report.page import render
 
 __all__ = ["a_browser"]  # a fixture
 
-CHARTS = ("budget", "comparison", "prefixes", "learning")
+CHARTS = ("budget", "earned", "shares", "comparison", "prefixes", "learning")
 MARKS = ".mark-rect path, .mark-rule line, .mark-symbol path, .mark-line path, .mark-area path"
 
 

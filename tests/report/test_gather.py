@@ -65,10 +65,45 @@ def test_the_judges_say_what_they_know_and_no_more(whole: RunReport) -> None:
     assert said["what the experts earn"] == (151.0, (148.0, 154.0))
     assert said["the same, where they took action 1"] == (None, (0.0, 1.0))
     page = render(whole)
-    assert page.count("cannot tell") == 1
+    assert page.count("<td>cannot tell</td>") == 1
     assert "What the judges say" in page
     unjudged = replace(whole, judged=Missing("nobody"))
     assert "judge" not in render(unjudged)
+
+
+def test_of_several_learners_that_of_the_policy_is_shown_beside_the_others(
+    run_folder: Path,
+) -> None:
+    told = {"estimate": 1.5, "low": 1.0, "high": 2.0, "bounds": [0, 9], "tells": True}
+    each = [{"learner": name, "value": told} for name in ("bc", "<cql>")]
+    change_json(run_folder / "judging.json", candidates=each, chosen=1)
+    change_json(run_folder / "config.json", candidates=["Bc()", "Cql()"])
+    shown = gather(run_folder)
+    assert shown.learned.learner == "Cql()"
+    assert not isinstance(shown.judged, Missing)
+    earned = [one.what for one in shown.judged.earned]
+    assert earned == ["what the experts earn", "what bc earns", "what <cql> earns"]
+    assert "as what &lt;cql&gt; earns has the interval that begins highest" in render(shown)
+    for wrong in (2, -1, "1", None):
+        change_json(run_folder / "judging.json", chosen=wrong)
+        with pytest.raises(QuorumError, match=r"judging\.json"):
+            gather(run_folder)
+    change_json(run_folder / "judging.json", chosen=1)
+    change_json(run_folder / "config.json", candidates=["Bc()"])
+    with pytest.raises(QuorumError, match=r"config\.json"):
+        gather(run_folder)
+
+
+def test_judges_without_return_bounds_have_one_chart(run_folder: Path) -> None:
+    nothing = {"mean_return": None, "value": None, "gain": None, "better": None}
+    change_json(run_folder / "judging.json", **nothing)
+    page = render(gather(run_folder))
+    assert 'id="shares-chart"' in page
+    assert 'id="earned-chart"' not in page
+
+
+def test_a_comparison_says_how_many_steps_were_taken(whole: RunReport) -> None:
+    assert "Steps taken: non-private 4,000. A private step is" in render(whole)
 
 
 def test_marks_and_open_assumptions_stand_at_the_top(whole: RunReport) -> None:

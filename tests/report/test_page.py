@@ -87,7 +87,8 @@ def test_the_page_forbids_itself_the_network_and_other_scripts(page: str) -> Non
 def test_every_chart_has_a_place_a_text_and_a_table(page: str) -> None:
     found = Parts(page)
     charts = json.loads(found.raw["script"][0])
-    assert set(charts) == {"budget-chart", "comparison-chart", "prefixes-chart", "learning-chart"}
+    names = ("budget", "earned", "shares", "comparison", "prefixes", "learning")
+    assert set(charts) == {f"{name}-chart" for name in names}
     places = [attributes for tag, attributes in found.tags if attributes.get("class") == "chart"]
     assert {attributes["id"] for attributes in places} == set(charts)
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in places)
@@ -161,7 +162,8 @@ def test_what_files_say_is_never_markup(page: str, tmp_path: Path) -> None:
 
 def test_missing_parts_leave_sentences_and_no_empty_chart(run_folder: Path) -> None:
     for name in ("comparison.json", "evaluation.json", "metrics.jsonl", "released.parquet",
-                 "policy.safetensors", "certificate.json", "ledger.jsonl"):  # fmt: skip
+                 "policy.safetensors", "certificate.json", "judging.json",
+                 "ledger.jsonl"):  # fmt: skip
         (run_folder / name).unlink(missing_ok=True)
     found = Parts(write_report(run_folder).read_text(encoding="utf-8"))
     assert json.loads(found.raw["script"][0]) == {}
@@ -250,7 +252,10 @@ def test_a_run_of_logs_alone_has_no_place_for_what_it_was_never_to_have(run_fold
     links = [attributes["href"] for tag, attributes in found.tags
              if tag == "a" and (attributes.get("href") or "").startswith("#")]  # fmt: skip
     assert set(links) == {f"#{section}" for section in sections} | {"#assumptions", "#limits"}
-    assert "--world path/to/file.py:NAME" in " ".join(found.shown)
+    assert "nobody has seen the policy act" not in " ".join(found.shown)
+    (run_folder / "judging.json").unlink()  # without judges, only a simulator could tell
+    unjudged = Parts(render(gather(run_folder)))
+    assert "--world path/to/file.py:NAME" in " ".join(unjudged.shown)
 
 
 def test_only_a_covered_page_says_that_it_may_be_published(run_folder: Path) -> None:

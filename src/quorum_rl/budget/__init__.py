@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from quorum_rl.budget.certificates import (
         ASSUMPTIONS as ASSUMPTIONS,
         AT_SITES as AT_SITES,
+        LEARNERS as LEARNERS,
         OF_PARTS as OF_PARTS,
         Certificate as Certificate,
         certificate as certificate,

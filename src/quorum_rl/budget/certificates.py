@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from quorum_rl.budget.ledger import spent_epsilon
 from quorum_rl.budget.record import Charge, Kind, LedgerRecord
-from quorum_rl.errors import PERSON
+from quorum_rl.errors import PERSON, Rule
 from quorum_rl.privacy import EVERYBODY, Event, ReleaseEvent, event_to_json
 
 FORMAT: Final = 2  # of a certificate's file: `certificate.schema.json` describes it
@@ -74,6 +75,17 @@ PARTS: Final = (
     "Each expert is in one of two parts for good, by a secret coin of its own: in the one that "
     "judges with probability {:g}, else in the one that is learned from. What was charged to one "
     "part costs only who is in it, and ε is the larger of what either part has lost."
+)
+CHOSEN: Final = (
+    "{} learners were trained for one policy ({}), and the judges chose which: ε is that of all."
+)
+LEARNERS: Final = Rule(
+    "names of learners",
+    lambda names: (
+        isinstance(names, list | tuple)
+        and len(names) > 1
+        and all(isinstance(name, str) and re.fullmatch(r"[\w-]{1,40}", name) for name in names)
+    ),
 )
 WHOLE_LOGS: Final = (
     "No prefixes were released under this ledger: an expert's whole log is protected, whoever "
@@ -253,6 +265,7 @@ def _statement(record: LedgerRecord, shown: str, delta: float) -> str:
         sentences.append(WHOLE_LOGS)
     if record.split is not None and record.is_parted:
         sentences.append(PARTS.format(record.split.judges))
+    sentences += _choices(record)
     if record.torn:
         sentences.append("The ledger's last line was cut off: all of the budget counts as spent.")
     if record.kind == "research":
@@ -262,6 +275,14 @@ def _statement(record: LedgerRecord, shown: str, delta: float) -> str:
     if repeated:
         sentences.append("A release pool was used more than once, so the claim does not hold.")
     return " ".join(sentences)
+
+
+def _choices(record: LedgerRecord) -> Iterator[str]:
+    """What to say of each charge that is for learners of whom judges chose one."""
+    for charge in record.charges:
+        names: Any = charge.facts.get("candidates")
+        if LEARNERS.holds(names):
+            yield CHOSEN.format(len(names), ", ".join(names))
 
 
 def _shown(charge: Charge) -> dict[str, Any]:

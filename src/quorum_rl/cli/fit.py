@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from quorum_rl import budget, logs, pipeline, release
 from quorum_rl.cli.configuration import as_toml, going_on
-from quorum_rl.cli.flags import POLICY, ExpertFlags, PolicyFlags, TrainingFlags, given
+from quorum_rl.cli.flags import (
+    POLICY,
+    AskingFlags,
+    ExpertFlags,
+    PolicyFlags,
+    TrainingFlags,
+    given,
+)
 from quorum_rl.cli.output import console, start_jax, stoppable, stoppable_bar
-from quorum_rl.cli.plan import show_plan
+from quorum_rl.cli.plan import planned, show_plan
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import UnitsName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
+class Fit(AskingFlags, ExpertFlags, TrainingFlags, PolicyFlags):
     """Learn one policy that may be published, at a cost of at most epsilon at delta.
 
     Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
@@ -33,16 +39,6 @@ class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
     released: Path | None = None
     """Go on after a release: the file that 'quorum release' wrote, which the ledger must hold. Both
     stages together then cost at most epsilon."""
-    judges: float | None = None
-    """The share of the experts who judge the policy instead of being learned from, such as 0.15: at
-    no further cost, once and for good, by a secret coin for each."""
-    return_bounds: tuple[float, ...] | None = None
-    """Two public numbers between which an expert's mean return lies: the judges then say what the
-    experts and the policy earn, and which is better."""
-    units: UnitsName = "auto"
-    """What observations and rewards are measured by, where no public numbers say so. auto: what the
-    experts say of them, privately, if so many are declared that a part of epsilon suffices;
-    private: always, or the fit is refused; public: they stay as they are."""
     dry_run: bool = False
     """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
 
@@ -92,8 +88,8 @@ class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
             return
         if self.ledger is None:
             raise QuorumError("a release is in the ledger of its experts: name that with --ledger.")
-        for name in ("experts", "minimum_trajectories", "judges", "return_bounds", "units",
-                     "dry_run", "diagnostics_not_private"):  # fmt: skip
+        for name in ("experts", "minimum_trajectories", "judges", "return_bounds", "choose",
+                     "units", "dry_run", "diagnostics_not_private"):  # fmt: skip
             if getattr(self, name) != getattr(type(self), name):
                 said = "EXPERTS" if name == "experts" else f"--{name.replace('_', '-')}"
                 raise QuorumError(f"--released goes on after a release: leave out {said}.")
@@ -109,7 +105,7 @@ class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         paid = None if self.ledger is None else budget.Budget.open(self.ledger)
         if self.released is None or paid is None:
-            asked = given(self, "judges return_bounds units")
+            asked = {**given(self, "judges return_bounds units"), "choose": self.candidates()}
             return pipeline.fit(*self._given(), budget=paid, **(options | self._of_fit() | asked))
         log = logs.open_demonstrations(self.demonstrations)
         return pipeline.fit_after_release(log, self.released, budget=paid, **options)
@@ -145,18 +141,7 @@ class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
         log = logs.open_demonstrations(self.demonstrations).of_at_least(
             self.minimum_experts, self.minimum_trajectories
         )
-        cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        called = self.chosen_learner()
-        learner = pipeline.chosen_learner(log.declared, self.settings, cost, called, asked)
-        asking = pipeline.units_to_ask(
-            self.units, log.declared, self.settings, learner, called=called, given=asked
-        )
-        options = given(self, "epsilon delta settings")
-        can_query = self.experts is not None
-        judges = pipeline.judges_of(self.judges, self.return_bounds)
-        plan = pipeline.plan_fit(
-            log.declared, learner, **options, can_query=can_query, judges=judges, asking=asking
-        )
+        plan = planned(self, log.declared, can_query=self.experts is not None)
         if plan.events:
             log.check_usable(log.declared.minimum_experts, plan.trajectories_needed)
         return plan, log

@@ -11,7 +11,7 @@ from quorum_rl.cli.expert_files import Output, experts_from
 from quorum_rl.cli.output import check_new_file, check_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import FitSettings, TrackerName
+from quorum_rl.pipeline import FitSettings, TrackerName, UnitsName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts, Population
@@ -55,15 +55,44 @@ class LearnerFlags:
     observation_scale: tuple[float, ...] | None = None
     """What observations are divided by; see --observation-centre."""
 
-    def chosen_learner(self) -> "str | type[learners.DenseLearner] | learners.DenseLearner":
+    def chosen_learner(self) -> "pipeline.Named":
         """The learner's name, or what the user's own file calls so."""
-        return learners.learner_in_file(self.learner) if ":" in self.learner else self.learner
+        return learner_called(self.learner)
 
     def learner_settings(self) -> dict[str, Any]:
         """What was given, by the learners' own names; the rest is as they have it."""
         asked = given(self, "reward_scale observation_centre observation_scale")
         asked["hidden_sizes"] = self.hidden
         return {name: value for name, value in asked.items() if value is not None}
+
+
+def learner_called(name: str) -> "pipeline.Named":
+    """The name of one of our learners, or what the user's own file calls so."""
+    return learners.learner_in_file(name) if ":" in name else name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingFlags:
+    """What the experts are asked beside the steps of a fit."""
+
+    judges: float | None = None
+    """The share of the experts who judge the policy instead of being learned from, such as 0.15: at
+    no further cost, once and for good, by a secret coin for each."""
+    return_bounds: tuple[float, ...] | None = None
+    """Two public numbers between which an expert's mean return lies: the judges then say what the
+    experts and the policy earn, and which is better."""
+    choose: Annotated[str | None, RUNS_CODE] = None
+    """Learners of which the judges choose one, such as bc,cql: each is trained, and pays its share
+    of epsilon. In the place of --learner."""
+    units: UnitsName = "auto"
+    """What observations and rewards are measured by, where no public numbers say so. auto: what the
+    experts say of them, privately, if so many are declared that a part of epsilon suffices;
+    private: always, or the fit is refused; public: they stay as they are."""
+
+    def candidates(self) -> "tuple[pipeline.Named, ...]":
+        """The learners of which judges choose one; none if they do not."""
+        named = [] if self.choose is None else self.choose.split(",")
+        return tuple(learner_called(name.strip()) for name in named)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from quorum_rl import logs, pipeline, privacy
-from quorum_rl.cli.flags import LearnerFlags, Settings, given
+from quorum_rl.cli.flags import AskingFlags, LearnerFlags, Settings, given
 from quorum_rl.cli.output import bar, check_new_file, show_facts
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import write_json
-from quorum_rl.pipeline import FitSettings, UnitsName
+from quorum_rl.pipeline import FitSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(LearnerFlags):
+class Fit(AskingFlags, LearnerFlags):
     """Plan a fit before there are any logs: its noise, what it costs, and whether it is worth it.
 
     All numbers are declared. For logs that there are, 'quorum fit --dry-run' says more.
@@ -39,12 +39,6 @@ class Fit(LearnerFlags):
     """The floor under every probability of every expert, for a release."""
     minimum_trajectories: int | None = None
     """How many trajectories every expert has at least, for a release."""
-    judges: float | None = None
-    """The share of the experts who judge the policy; see 'quorum fit'."""
-    return_bounds: tuple[float, ...] | None = None
-    """Two public numbers between which an expert's mean return lies, for judges."""
-    units: UnitsName = "auto"
-    """What observations and rewards are measured by; see 'quorum fit'."""
     json: bool = False
     """Print one JSON object."""
     settings: Settings = field(default_factory=FitSettings)
@@ -59,16 +53,22 @@ class Fit(LearnerFlags):
             observation_size=self.observations,
             **given(self, "horizon p_min minimum_experts minimum_trajectories"),
         )
-        cost, asked = (self.epsilon, self.delta), self.learner_settings()
-        called = self.chosen_learner()
-        learner = pipeline.chosen_learner(declared, self.settings, cost, called, asked)
-        asking = pipeline.units_to_ask(
-            self.units, declared, self.settings, learner, called=called, given=asked
-        )
-        options = given(self, "epsilon delta settings")
-        judges = pipeline.judges_of(self.judges, self.return_bounds)
-        plan = pipeline.plan_fit(declared, learner, **options, judges=judges, asking=asking)
+        plan = planned(self, declared, can_query=True)
         show_plan(plan, pipeline.refusal_of(plan), as_json=self.json)
+
+
+def planned(
+    asked: "Fit | Any", declared: "logs.Declared", *, can_query: bool
+) -> "pipeline.FitPlan":
+    """The plan of a fit with these flags, which are those of `quorum fit` too."""
+    return pipeline.plan_asked(
+        declared,
+        **given(asked, "epsilon delta settings judges return_bounds units"),
+        learner=asked.chosen_learner(),
+        learner_settings=asked.learner_settings(),
+        can_query=can_query,
+        choose=asked.candidates(),
+    )
 
 
 def show_plan(

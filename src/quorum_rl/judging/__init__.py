@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from quorum_rl.judging.answers import Answer as Answer, Verdict as Verdict, verdicts as verdicts
+    from quorum_rl.judging.answers import (
+        Answer as Answer,
+        Verdict as Verdict,
+        best_of as best_of,
+        verdicts as verdicts,
+    )
     from quorum_rl.judging.asking import ask as ask, parted as parted
     from quorum_rl.judging.fitting import fitted_values as fitted_values, value_step as value_step
     from quorum_rl.judging.plan import (
+        TELLS as TELLS,
         Judges as Judges,
         JudgingPlan as JudgingPlan,
         ValuePlan as ValuePlan,

@@ -88,8 +88,8 @@ class Verdict:
     and with fitted values what it earns (`value`) and how much more than they do (`gain`).
 
     Each interval covers the truth of the population that the experts are a sample of, 95 times in
-    100; all of them together do so less often. Those of values and gains do so for all policies
-    that were asked about together, as far as the doubt of fitted values reaches.
+    100; all of them together do so less often. Each does so for all policies at once that were
+    asked about together, those of values and gains as far as the doubt of fitted values reaches.
     """
 
     mean_return: Answer | None
@@ -129,21 +129,27 @@ class Verdict:
             "agreement_by_action": [facts(answer) for answer in self.agreement_by_action],
         }
 
+    def what_it_earns(self) -> str:
+        """What the policy earns, in a line; empty if nobody was asked."""
+        value, gain = self.value, self.gain
+        if value is None or gain is None:
+            return ""
+        between = f"95%: {value.low:.4g} to {value.high:.4g}"
+        known = f": cannot tell{self._doubted} ({between})"
+        if value.tells:
+            known = f" {value.estimate:.4g}, {between}"
+        return (
+            f"the policy earns{known}; better than what is done today: {self.better} "
+            f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
+        )
+
     def describe(self, labels: Sequence[str] = ()) -> str:
         """The answers in a few lines; actions by their labels, where they have some."""
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
-        if self.value is not None and self.gain is not None:
-            value, gain = self.value, self.gain
-            between = f"95%: {value.low:.4g} to {value.high:.4g}"
-            known = f": cannot tell{self._doubted} ({between})"
-            if value.tells:
-                known = f" {value.estimate:.4g}, {between}"
-            said.append(
-                f"the policy earns{known}; better than what is done today: {self.better} "
-                f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
-            )
+        if self.value is not None:
+            said.append(self.what_it_earns())
         said.append(f"the policy does what they did: {self.agreement.in_words()}")
         said += [
             f"where they took {called(action, labels)}: {answer.in_words()}"
@@ -162,6 +168,16 @@ def verdicts(sums: Floats, plan: JudgingPlan) -> tuple[Verdict, ...]:
     return tuple(_verdict(sums, plan, policy) for policy in range(plan.policies))
 
 
+def best_of(said: Sequence[Verdict]) -> int:
+    """The number of the policy that earns most as far as is known: the interval of its value begins
+    highest. The first of those where nothing is known of any.
+
+    The interval of whichever it is holds as often as it says, for those of values hold all at once.
+    """
+    lowest = [-math.inf if one.value is None else one.value.low for one in said]
+    return lowest.index(max(lowest))
+
+
 def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
     def of(name: str) -> Sum:
         block = plan.blocks[name]
@@ -170,7 +186,9 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
 
     judges, bounds = of("judges"), plan.judges.return_bounds
     mean_return = value = gain = None
-    agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges).scaled(0, 1)
+    level = 1 - (1 - COVERAGE) / plan.policies  # of what is said of a policy
+    agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges, level)
+    agreement = agreement.scaled(0, 1)
     if bounds is not None:
         low, high = bounds
         earned = of("mean_return")
@@ -179,7 +197,6 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
             worth = of("value")
             more = Sum((worth.value - earned.value) / 2, math.hypot(worth.noise, earned.noise) / 2)
             doubt = doubt_of(agreement)
-            level = 1 - (1 - COVERAGE) / plan.policies
             value = mean_answer(worth, of("spread_of_value"), judges, level, 2 * doubt)
             value = value.scaled(low, high)
             gain = mean_answer(more, of("spread_of_gain"), judges, level, doubt)
@@ -188,7 +205,7 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
     same, other = both[policy]
     noise = plan.deviation("actions")
     each = tuple(
-        share_answer(Sum(float(own), noise), Sum(float(rest), noise))
+        share_answer(Sum(float(own), noise), Sum(float(rest), noise), level)
         for own, rest in zip(same, other, strict=True)
     )
     return Verdict(mean_return, agreement, each, value, gain)
@@ -232,13 +249,13 @@ def mean_answer(
     )
 
 
-def share_answer(same: Sum, other: Sum) -> Answer:
+def share_answer(same: Sum, other: Sum, level: float = COVERAGE) -> Answer:
     """The share U/(U + V), from the sums of u and v that are 0 or more and add up to 1 at most.
 
     A judge's u(1 − R) − vR has a variance of at most (u + v)·R(1 − R) in the mean, whatever the
     judges are: nothing else needs to be asked for it.
     """
-    factor = float(norm.ppf((1 + COVERAGE) / 2))
+    factor = float(norm.ppf((1 + level) / 2))
     if same.value + other.value <= factor * math.hypot(same.noise, other.noise):
         return unknown(0.0, 1.0)
     agreeing = max(same.value, 0.0)  # neither is negative but for noise

@@ -182,7 +182,8 @@ class JudgingPlan:
     def left_by_noise(self, name: str) -> float:
         """Half the width of a 95% interval of a block's mean, as a part of what is possible: what
         the noise alone leaves of it in the middle, if there are as many judges as expected."""
-        deviations = NormalDist().inv_cdf(0.975)
+        every = self.policies if name == "value" else 1  # intervals hold for all at once
+        deviations = NormalDist().inv_cdf(1 - 0.025 / every)
         return min(deviations * self.deviation(name) / self.expected / 2, 1.0)
 
     @property
@@ -190,6 +191,8 @@ class JudgingPlan:
         """What can be hoped for, in a line."""
         words = {"mean_return": "what the experts earn to ±{:.1%} of the bounds",
                  "agreement": "agreement to ±{:.1%}"}  # fmt: skip
+        if self.policies > 1:
+            words["value"] = "what each policy earns to ±{:.1%}"
         left = {name: self.left_by_noise(name) for name in words if name in self.blocks}
         known = ", ".join(words[name].format(half) for name, half in left.items())
         most = TELLS / 2
@@ -211,10 +214,11 @@ class JudgingPlan:
         )
         if self.values is None:
             return said
+        whose = "each" if self.policies > 1 else "the"
         return (
-            f"values of the policy, for the judges: {self.values.event.steps} private steps on the "
-            f"others, noise multiplier {self.values.noise_multiplier:.4g}, {OF_TRAINING:.0%} of "
-            f"what training spends\n{said}"
+            f"values of {whose} policy, for the judges: {self.values.event.steps} private steps on "
+            f"the others, noise multiplier {self.values.noise_multiplier:.4g}, {OF_TRAINING:.0%} "
+            f"of what training spends\n{said}"
         )
 
     def to_json(self) -> dict[str, Any]:

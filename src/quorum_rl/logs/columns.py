@@ -118,7 +118,7 @@ def _with_shapes(schema: Schema, columns: Sequence[Column], size: int | None) ->
     if unknown and (len(unknown) > 1 or rest < 1):
         raise QuorumError(
             f"{schema.where}: column {unknown[0]!r} holds lists, and its schema says not how long: "
-            "declare its shape in columns.toml, or observation_size (--observations)."
+            "declare its shape in the file of --columns, or observation_size (--observations)."
         )
     return tuple(
         replace(column, shape=(rest,) if shape is None else shape)

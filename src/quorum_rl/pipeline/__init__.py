@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
+    from quorum_rl.pipeline.asked_plan import plan_asked as plan_asked
     from quorum_rl.pipeline.comparison import (
         Comparison as Comparison,
         Method as Method,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
         RunFolder as RunFolder,
         write_certificate as write_certificate,
     )
-    from quorum_rl.pipeline.judging_stage import judges_of as judges_of
     from quorum_rl.pipeline.learner_rule import (
+        Named as Named,
         asked_learner as asked_learner,
         chosen_learner as chosen_learner,
         learner_for as learner_for,
@@ -66,6 +67,5 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.trackers import TrackerName as TrackerName, tracker as tracker
     from quorum_rl.pipeline.training_stage import charge_training as charge_training
-    from quorum_rl.pipeline.units import units_to_ask as units_to_ask
 else:
     __all__, __getattr__ = load_when_used(__name__)

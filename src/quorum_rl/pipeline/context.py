@@ -22,16 +22,14 @@ from quorum_rl.distributed import is_single_process, this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.json_files import read_config
-from quorum_rl.judging import Judges
 from quorum_rl.learners import DenseLearner, Learner, code_of, learner_to_json
 from quorum_rl.logs import Demonstrations, salted_digest
+from quorum_rl.pipeline.asked_plan import plan_asked
 from quorum_rl.pipeline.folder import RunFolder
-from quorum_rl.pipeline.learner_rule import asked_learner
+from quorum_rl.pipeline.learner_rule import Named
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, Stage
-from quorum_rl.pipeline.planning import plan_fit
 from quorum_rl.pipeline.settings import FitSettings, UnitsName
-from quorum_rl.pipeline.units import units_to_ask
 from quorum_rl.privacy import event_to_json
 from quorum_rl.release import experts_who_acted, released_digest
 from quorum_rl.training import SummedElsewhere
@@ -166,7 +164,9 @@ def planned(
     learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
     settings: FitSettings | None,
-    judges: Judges | None = None,
+    judges: float | None = None,
+    return_bounds: Sequence[float] | None = None,
+    choose: Sequence[Named] = (),
     units: UnitsName = "auto",
     diagnostics_not_private: bool,
 ) -> tuple[FitPlan, Demonstrations, LoggedExperts | None]:
@@ -176,22 +176,22 @@ def planned(
     demonstrations = demonstrations.of_at_least(minimum_experts, minimum_trajectories)
     if isinstance(experts, UnloggedExperts):
         experts = experts_who_acted(experts, demonstrations)
-    declared = demonstrations.declared
-    made = asked_learner(declared, settings, (epsilon, delta), learner, learner_settings)
-    plan = plan_fit(
-        declared,
-        made,
+    plan = plan_asked(
+        demonstrations.declared,
         epsilon=epsilon,
         delta=delta,
+        learner=learner,
+        learner_settings=learner_settings,
         settings=settings,
         can_query=experts is not None,
         judges=judges,
-        asking=units_to_ask(
-            units, declared, settings, made, called=learner, given=learner_settings
-        ),
+        return_bounds=return_bounds,
+        choose=choose,
+        units=units,
     )
     if plan.events:
-        demonstrations.check_usable(declared.minimum_experts, plan.trajectories_needed)
+        least = demonstrations.declared.minimum_experts
+        demonstrations.check_usable(least, plan.trajectories_needed)
     return plan, demonstrations, experts
 
 
@@ -272,8 +272,10 @@ def configuration(
     plan: FitPlan, demonstrations: Demonstrations, seed: int | None
 ) -> dict[str, Any]:
     """All that decides what a run does, as public facts."""
-    asked = {} if plan.judging is None else {"judges": plan.judging.to_json()}
+    asked: dict[str, Any] = {} if plan.judging is None else {"judges": plan.judging.to_json()}
     asked |= {} if plan.units is None else {"units": plan.units.to_json()}
+    if plan.others:
+        asked["candidates"] = [learner_to_json(one) | code_of(one) for one in plan.candidates]
     return asked | {
         "epsilon": plan.epsilon,
         "delta": plan.delta,

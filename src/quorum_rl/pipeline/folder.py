@@ -174,26 +174,29 @@ class RunFolder:
         ):
             return Episodes(**{name: columns[name] for name in Episodes._fields})
 
-    def save(self, state: TrainState) -> None:
-        """Keep the state of training, in place of the one before."""
-        write_tensors(numbered_leaves(jax.tree.leaves(state)), self.state, {KEY: "standing"})
+    def save(self, state: TrainState, candidate: int = 0) -> None:
+        """Keep the state of a candidate's training, in place of the one before."""
+        path = self._standing(candidate)
+        write_tensors(numbered_leaves(jax.tree.leaves(state)), path, {KEY: "standing"})
 
-    def resumed(self, fresh: TrainState) -> TrainState:
-        """The state of training when it was interrupted, or `fresh`.
+    def _standing(self, candidate: int) -> Path:
+        return self.private / f"{candidate}-{self.state.name}" if candidate else self.state
+
+    def resumed(self, fresh: TrainState, candidate: int = 0) -> TrainState:
+        """The state of a candidate's training when it was interrupted, or `fresh`.
 
         Raises:
             QuorumError: if what was kept is damaged.
         """
-        if not self.state.exists():
+        path = self._standing(candidate)
+        if not path.exists():
             return fresh
-        tensors, _ = map_tensors(self.state)
+        tensors, _ = map_tensors(path)
         wanted, structure = jax.tree.flatten(fresh)
         kept = [tensors.get(str(number)) for number in range(len(wanted))]
         for leaf, like in zip(kept, wanted, strict=True):
             if leaf is None or leaf.shape != like.shape or leaf.dtype != like.dtype:
-                raise QuorumError(
-                    f"{str(self.state)!r} is damaged: delete the folder and start anew."
-                )
+                raise QuorumError(f"{str(path)!r} is damaged: delete the folder and start anew.")
         # Copies: training takes its arrays over, and these are the file.
         state: TrainState = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in kept])
         return state

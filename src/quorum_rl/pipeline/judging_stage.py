@@ -1,19 +1,18 @@
 """What the judges of a run say: their part, its payment, and their answers in the run's folder."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.budget import Ledger, SplitKey, jax_key_data
-from quorum_rl.distributed import is_single_process
-from quorum_rl.errors import QuorumError
 from quorum_rl.judging import (
     Candidate,
-    Judges,
     Verdict,
     ask,
+    best_of,
     fitted_values,
     told_by,
     value_step,
@@ -21,25 +20,10 @@ from quorum_rl.judging import (
 )
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.context import RunContext
+from quorum_rl.pipeline.export import policy_of
+from quorum_rl.pipeline.plan import FitPlan, learner_name
 from quorum_rl.pipeline.training_stage import pay_for
 from quorum_rl.policy import Policy
-
-
-def judges_of(share: float | None, return_bounds: Sequence[float] | None) -> Judges | None:
-    """The judges that were asked for, if any.
-
-    Raises:
-        QuorumError: for numbers that are none, or in a fit of several processes.
-    """
-    if share is None:
-        if return_bounds is not None:
-            raise QuorumError(
-                "return_bounds are for judges: say which share of the experts judges."
-            )
-        return None
-    if not is_single_process():
-        raise QuorumError("a fit with judges is for one process: start it by itself.")
-    return Judges(share=share, return_bounds=return_bounds)
 
 
 class Parts(NamedTuple):
@@ -59,15 +43,36 @@ def split_in_run(run: RunContext, ledger: Ledger) -> SplitKey | None:
     return None if plan is None else ledger.split(plan.judges.share, run.entropy)
 
 
-def judged(
-    run: RunContext, parts: Parts, policies: Sequence[Policy], ledger: Ledger
-) -> tuple[Verdict, ...]:
-    """Pay for the policies' values and for the judges' answers, and ask. An interrupted run gets
-    the same again, for nothing.
+class Judged(NamedTuple):
+    """What the judges say of the policy that they chose, its number, and the plan as it turned out:
+    that policy's learner is its first."""
+
+    plan: FitPlan
+    chosen: int
+    verdict: Verdict
+
+
+def judged(run: RunContext, parts: Parts, learnt: Sequence[Any], ledger: Ledger) -> Judged:
+    """Pay for the values of the policies with these parameters, and for the judges' answers; ask,
+    and write down. An interrupted run gets the same again, for nothing.
 
     Guarantee: policies are those of the run's keys and all noise follows from them too, so whoever
-    asks twice hears the same.
+    asks twice hears the same. Which is chosen follows from the answers alone.
     """
+    learners = run.plan.candidates
+    policies = [policy_of(one, params) for one, params in zip(learners, learnt, strict=True)]
+    said = _answers(run, parts, policies, ledger)
+    chosen = best_of(said)
+    named = parts.judges.declared.dictionary
+    _say(run, said, chosen, () if named is None else named.action_labels)
+    others = tuple(one for number, one in enumerate(learners) if number != chosen)
+    plan = replace(run.plan, learner=learners[chosen], others=others)
+    return Judged(plan, chosen, said[chosen])
+
+
+def _answers(
+    run: RunContext, parts: Parts, policies: Sequence[Policy], ledger: Ledger
+) -> tuple[Verdict, ...]:
     plan = run.plan.judging
     assert plan is not None  # there are judges
     candidates = [Candidate(policy) for policy in policies]
@@ -94,9 +99,17 @@ def _key(run: RunContext, what: str) -> npt.NDArray[np.uint32]:
     return np.asarray(jax_key_data(run.release_entropy, f"noise of the {what}"))
 
 
-def say(run: RunContext, said: Verdict, labels: Sequence[str]) -> None:
+def _say(run: RunContext, said: Sequence[Verdict], chosen: int, labels: Sequence[str]) -> None:
     """The answers in the run's folder, and in a few lines; actions by their labels, if any."""
-    plan = run.plan.judging
+    plan, verdict = run.plan.judging, said[chosen]
     assert plan is not None  # there are judges
-    run.folder.write_json("judging.json", {"judges": plan.to_json(), **said.to_json()})
-    run.report(said.describe(labels))
+    facts = {"judges": plan.to_json(), **verdict.to_json()}
+    if run.plan.others:
+        names = [learner_name(learner) for learner in run.plan.candidates]
+        each = [{"learner": name} | one.to_json() for name, one in zip(names, said, strict=True)]
+        facts |= {"chosen": chosen, "candidates": each}
+        for name, one in zip(names, said, strict=True):
+            run.report(f"{name}: {one.what_it_earns()}")
+        run.report(f"the judges choose {names[chosen]}")
+    run.folder.write_json("judging.json", facts)
+    run.report(verdict.describe(labels))

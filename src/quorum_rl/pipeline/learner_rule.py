@@ -8,8 +8,8 @@ has much of it, nothing is learned. docs/few-experts.md has the measurements, on
 result is reported for. All of it is a function of declared numbers.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner, get_learner, hyper_parameters
@@ -22,6 +22,7 @@ from quorum_rl.pipeline.units import OBSERVED, units_of_world
 
 # The first network whose noise over signal is at most this; a linear one if none is.
 SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
+Named: TypeAlias = str | type[DenseLearner] | DenseLearner
 TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
 
 
@@ -47,15 +48,52 @@ def asked_learner(
     return learner
 
 
+def candidates_of(
+    declared: Declared,
+    settings: FitSettings,
+    cost: Cost,
+    choose: Sequence[Named],
+    asked: Mapping[str, Any] | None,
+) -> tuple[Learner, ...]:
+    """The learners of which judges `choose` one. Each has what is `asked` for of what it knows.
+
+    Raises:
+        QuorumError: for fewer than two, for the same twice, or for what none of them knows.
+    """
+    known = [() if isinstance(name, DenseLearner) else hyper_parameters(name) for name in choose]
+    made: tuple[Learner, ...] = tuple(
+        chosen_learner(
+            declared,
+            settings,
+            cost,
+            name,
+            {
+                setting: value
+                for setting, value in (asked or {}).items()
+                if setting in own or not any(setting in one for one in known)
+            },
+            candidates=len(choose),
+        )
+        for name, own in zip(choose, known, strict=True)
+    )
+    if len(set(made)) < max(len(made), 2):
+        raise QuorumError(
+            f"choose is {', '.join(map(str, choose))!r}: give two learners or more, each once, "
+            "such as bc,cql."
+        )
+    return made
+
+
 def chosen_learner(
     declared: Declared,
     settings: FitSettings,
     cost: Cost,
-    name: str | type[DenseLearner] | DenseLearner = "auto",
+    name: Named = "auto",
     asked: Mapping[str, Any] | None = None,
+    candidates: int = 1,
 ) -> DenseLearner:
     """The learner called `name`, or of one's own class, with what is `asked` for, and the rest by
-    the rule; a learner that is made already is as it is.
+    the rule; a learner that is made already is as it is. It may be one of several `candidates`.
 
     `auto` imitates, except in the paper's own methods, whose learner is CQL.
 
@@ -81,7 +119,7 @@ def chosen_learner(
     if filled.method == "solve":
         return learner_for(declared, name, hidden_sizes=(), **given)
     check_declared(declared, *cost)
-    steps, multiplier = steps_and_noise(filled, cost, [])
+    steps, multiplier = steps_and_noise(filled, cost, [], candidates)
     step = private_step(filled, declared, multiplier)
     for sizes, most in SIZES:
         learner = learner_for(declared, name, hidden_sizes=sizes, **given)

@@ -37,6 +37,7 @@ class RunMetrics:
     - `step`: how many steps are done.
     - `epsilon`, `noise_over_signal`: what the run has spent so far, and its noise in the mean of
       the private steps so far; where it has any.
+    - `candidate`: the number of the learner, where judges choose one.
     - `loss_on_released`: of the parameters that training would return then; where there is released
       data, and the loss is a number.
 
@@ -52,17 +53,23 @@ class RunMetrics:
         released: Released | None,
         track: Track | None,
         begun_at: int,
+        candidate: int = 0,
     ) -> None:
-        """Go on with the file of a run that goes on at a step: later lines are taken again."""
+        """Go on with the file of a run that goes on at a step of a candidate: later lines are taken
+        again. Steps count through all candidates."""
         self._path, self._plan, self._track = path, plan, track
+        self._candidate, self._before = candidate, candidate * len(schedule)
         self._private = np.asarray(schedule).reshape(len(schedule), -1)[:, 0] == StepKind.PRIVATE
         self._seen = None if released is None or not len(released) else _some_of(released)
         with replacing(path) as temporary:
-            temporary.write_text("".join(_lines_until(path, begun_at)))
+            temporary.write_text("".join(_lines_until(path, self._before + begun_at)))
 
     def add(self, state: TrainState, step: int) -> None:
-        """Write down, and tell, what may be known after so many steps."""
-        found: dict[str, float] = {"step": step, **self._spent(int(self._private[:step].sum()))}
+        """Write down, and tell, what may be known after so many steps of this candidate."""
+        found: dict[str, float] = {"step": self._before + step}
+        found |= self._spent(int(self._private[:step].sum()))
+        if self._plan.others:
+            found["candidate"] = self._candidate
         if self._seen is not None:
             learner: Any = self._plan.recipe.learner
             params, target = jax.tree.map(
@@ -85,7 +92,8 @@ class RunMetrics:
         events: list[Event] = [] if plan.release is None else [plan.release.event]
         if plan.private is None or not private_steps:
             return {"epsilon": total_epsilon(events, plan.delta)} if events else {}
-        events.append(plan.private.event(private_steps))
+        earlier = self._candidate * plan.private_steps
+        events.append(plan.private.event(earlier + private_steps))
         return {
             "epsilon": total_epsilon(events, plan.delta),
             "noise_over_signal": plan.noise * math.sqrt(plan.private_steps / private_steps),

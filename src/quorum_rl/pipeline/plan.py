@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.judging import JudgingPlan
+from quorum_rl.judging import TELLS, JudgingPlan
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.pipeline.settings import FitSettings
 from quorum_rl.privacy import Event, ReleasePlan, TrainingEvent, total_epsilon
@@ -37,8 +37,9 @@ class FitPlan:
 
     `private` and `release` are None where that stage does not take place; `notes` say where the
     plan departs from what was asked for, and why. With `judging`, private steps are on those alone
-    who do not judge, and `units` are asked of those. `noise` is the usual size of the noise in the
-    mean of all private steps, where an expert's largest contribution is 1.
+    who do not judge, and `units` are asked of those. With `others`, each of the `candidates` takes
+    as many steps, and the judges choose one of them. `noise` is the usual size of the noise in the
+    mean of all private steps of one, where an expert's largest contribution is 1.
 
     Guarantee: a function of declared numbers. `events` cost at most (epsilon, delta) together
     (mode `tight`).
@@ -59,6 +60,7 @@ class FitPlan:
     noise: float = 0.0
     judging: JudgingPlan | None = None
     units: UnitsPlan | None = None
+    others: tuple[Learner, ...] = ()
 
     def __post_init__(self) -> None:
         # Refuses what training would refuse when the release is paid for.
@@ -86,10 +88,15 @@ class FitPlan:
         return tuple(self.stages.values())
 
     @property
+    def candidates(self) -> tuple[Learner, ...]:
+        """All learners that are trained."""
+        return (self.learner, *self.others)
+
+    @property
     def training_event(self) -> TrainingEvent:
-        """All private steps, on those whom is learned from."""
+        """All private steps of all candidates, on those whom is learned from."""
         assert self.private is not None  # asked for that
-        event = self.private.event(self.private_steps)
+        event = self.private.event(len(self.candidates) * self.private_steps)
         return event if self.judging is None else replace(event, part="training")
 
     @property
@@ -168,7 +175,9 @@ class FitPlan:
                 f"least {event.experts} experts, {event.pool_size} trajectories of each reserved; "
                 f"about {self.release.expected_transitions:.0f} transitions expected"
             )
-        lines.append(learner_in_words(self.learner))
+        lines += [learner_in_words(learner) for learner in self.candidates]
+        if self.others:
+            lines.append(self._choice_in_words())
         if self.units is not None:
             lines.append(self.units.describe())
         if self.private is not None:
@@ -177,7 +186,17 @@ class FitPlan:
             lines.append(f"steps without noise: {self.plain_steps}")
         if self.judging is not None:
             lines.append(self.judging.describe())
-        return "\n".join([*lines, *units_in_words(self.learner), *self.notes])
+        return "\n".join([*lines, *units_in_words(*self.candidates), *self.notes])
+
+    def _choice_in_words(self) -> str:
+        count = len(self.candidates)
+        said = (
+            f"the judges choose one of {count}: each is trained and paid for, so its steps have "
+            f"about {math.sqrt(count):.2g} times the noise of one alone"
+        )
+        if self.judging is not None and self.judging.left_by_noise("value") > TELLS / 2:
+            return f"{said}; with so few judges noise would choose: name one learner"
+        return said
 
     def _private_in_words(self) -> list[str]:
         step = self.private
@@ -241,8 +260,12 @@ def in_words(contribution: Contribution) -> str:
     return f"{type(contribution).__name__} of {contribution.transitions} transitions"
 
 
+def learner_name(learner: Learner) -> str:
+    return str(getattr(learner, "name", type(learner).__name__))
+
+
 def learner_in_words(learner: Learner) -> str:
-    name = getattr(learner, "name", type(learner).__name__)
+    name = learner_name(learner)
     sizes = getattr(learner, "hidden_sizes", None)
     if sizes is None:
         return f"learner: {name}"
@@ -250,16 +273,17 @@ def learner_in_words(learner: Learner) -> str:
     return f"learner: {name}, {f'hidden layers of {layers}' if sizes else 'a linear policy'}"
 
 
-def units_in_words(learner: Learner) -> list[str]:
-    """What a learner makes of numbers before it sees them, which may be by default."""
+def units_in_words(*learners: Learner) -> list[str]:
+    """What learners make of numbers before they see them, which may be by default."""
     said = []
-    if isinstance(learner, DenseLearner) and learner.observation_centre:
-        centre, scale = (
-            " ".join(f"{number:g}" for number in numbers)
-            for numbers in (learner.observation_centre, learner.observation_scale)
-        )
-        said.append(f"observations are seen less ({centre}) and divided by ({scale})")
-    reward_scale = getattr(learner, "reward_scale", 1.0)
-    if reward_scale != 1:
-        said.append(f"rewards are multiplied by {reward_scale:g}")
-    return said
+    for learner in learners:
+        if isinstance(learner, DenseLearner) and learner.observation_centre:
+            centre, scale = (
+                " ".join(f"{number:g}" for number in numbers)
+                for numbers in (learner.observation_centre, learner.observation_scale)
+            )
+            said.append(f"observations are seen less ({centre}) and divided by ({scale})")
+        reward_scale = getattr(learner, "reward_scale", 1.0)
+        if reward_scale != 1:
+            said.append(f"rewards are multiplied by {reward_scale:g}")
+    return list(dict.fromkeys(said))

@@ -1,6 +1,7 @@
 """How a budget is split over both stages: from settings and declared numbers, and no data."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,11 @@ NOT_VALUED: Final = (
     "the judges are not asked what the policy earns: that needs private steps, and not so many "
     "actions and numbers in an observation"
 )
+NO_CHOICE: Final = (
+    "judges choose a learner by what its policy earns: give judges and return_bounds (--judges, "
+    f"--return-bounds) to a method with private steps, and at most {MOST_WEIGHTS} actions times "
+    f"(numbers in an observation + {feature_count(0)})."
+)
 NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
 
 
@@ -56,6 +62,11 @@ class _Task(NamedTuple):
     whole_epsilon: float
     judges: Judges | None = None
     asking: Asking | None = None
+    others: tuple[Learner, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[Learner, ...]:
+        return (self.learner, *self.others)
 
     @property
     def learned_from(self) -> Declared:
@@ -72,6 +83,7 @@ class _Task(NamedTuple):
             learner=self.learner,
             epsilon=self.epsilon,
             delta=self.delta,
+            others=self.others,
             **stages,
         )
 
@@ -91,6 +103,7 @@ def plan_fit(
     whole_epsilon: float | None = None,
     judges: Judges | None = None,
     asking: Asking | None = None,
+    others: Sequence[Learner] = (),
 ) -> FitPlan:
     """Split a budget over both stages, for experts of whom these facts are declared.
 
@@ -98,27 +111,32 @@ def plan_fit(
     about what all that the ledger will hold costs, where that is more than this fit: the release
     then reserves as many trajectories as keep it from running out at such an epsilon. With `judges`
     a part of the experts is asked about the policy, and private steps learn from the others. What
-    `asking` holds is asked before the first private step.
+    `asking` holds is asked before the first private step. With `others`, judges choose between all
+    these learners.
 
     Raises:
         QuorumError: if a needed fact is not declared, or the numbers do not fit.
     """
     chosen = (settings or FitSettings()).filled()
     whole = epsilon if whole_epsilon is None else whole_epsilon
-    task = _Task(chosen, learner, declared, epsilon, delta, whole, judges, asking)
+    task = _Task(chosen, learner, declared, epsilon, delta, whole, judges, asking, tuple(others))
     if judges is not None and (chosen.method == "non-private" or chosen.mode == "paper"):
         raise QuorumError(
             "judges go with neither mode paper nor the method non-private: leave them out."
         )
+    if others and judges is None:
+        raise QuorumError(NO_CHOICE)
     if chosen.method == "non-private":
         return task.plan_without_noise(None, NOT_PRIVATE)
     check_declared(declared, epsilon, delta)
     plan = _of_stages(task, can_query=can_query)
-    if judges is None:
-        return plan
     beside, values = _events_of(plan.release), None
     if plan.private is not None:
         values = _values(task, [*beside, *([] if plan.units is None else [plan.units.event])])
+    if others and values is None:
+        raise QuorumError(NO_CHOICE)
+    if judges is None:
+        return plan
     asked = plan_judging(
         declared, judges, epsilon=epsilon, delta=delta, beside=beside, values=values
     )
@@ -150,6 +168,7 @@ def _values(task: _Task, beside: list[Event]) -> ValuePlan | None:
         epsilon=task.epsilon,
         delta=task.delta,
         beside=beside,
+        policies=len(task.candidates),
     )
     value_step(plan.noise_multiplier, plan.expected)
     return plan
@@ -209,14 +228,15 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
     settings, declared = task.settings, task.declared
     if settings.contribution is not None:
         sizes = declared.observation_size, declared.action_count
-        check_contribution(settings.contribution, task.learner, *sizes)
+        for learner in task.candidates:
+            check_contribution(settings.contribution, learner, *sizes)
     beside = _events_of(release)
     cost, who = (task.epsilon, task.delta), task.learned_from
     units, too_few = units_beside(task.asking, who, cost, beside, parted=task.judges is not None)
     beside += [] if units is None else [units.event]
     values = _values(task, beside)
     beside += [] if values is None else [values.event]
-    steps, multiplier = steps_and_noise(settings, cost, beside)
+    steps, multiplier = steps_and_noise(settings, cost, beside, len(task.candidates))
     private = private_step(settings, who, multiplier)
     plan = task.plan(
         release=release,
@@ -225,7 +245,7 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
         private_steps=steps,
         plain_steps=0 if release is None else steps_at_share(steps, settings.private_share),
         notes=(*notes, *too_few),
-        noise=noise_to_signal(private, steps, task.learner, declared),
+        noise=max(noise_to_signal(private, steps, one, declared) for one in task.candidates),
     )
     if units is None or plan.mostly_noise is None or (task.asking and task.asking.must):
         return plan

@@ -22,8 +22,10 @@ from quorum_rl.training import (
 )
 
 
-def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> tuple[int, float]:
-    """Calibrate the noise for the steps, or the steps for the noise.
+def steps_and_noise(
+    settings: FitSettings, cost: Cost, beside: list[Event], candidates: int = 1
+) -> tuple[int, float]:
+    """Calibrate the noise for the steps of each of so many candidates, or the steps for the noise.
 
     Raises:
         TooLittleBudgetError: if the cost does not allow them.
@@ -38,7 +40,11 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
     if multiplier is None:
         assert steps is not None  # filled
         return steps, noise_multiplier_for(
-            steps=steps, sampling_rate=rate, epsilon=epsilon, delta=delta, beside=beside
+            steps=candidates * steps,
+            sampling_rate=rate,
+            epsilon=epsilon,
+            delta=delta,
+            beside=beside,
         )
     most = steps_for(
         noise_multiplier=multiplier,
@@ -47,10 +53,12 @@ def steps_and_noise(settings: FitSettings, cost: Cost, beside: list[Event]) -> t
         delta=delta,
         beside=beside,
     )
+    most //= candidates
     if most == 0 or (steps is not None and steps > most):
         raise TooLittleBudgetError(
             f"with a noise multiplier of {multiplier:g} the budget is enough for {most} private "
-            f"steps, not {steps or 'one'}: give more noise, or fewer steps."
+            f"steps{' of each candidate' * (candidates > 1)}, not {steps or 'one'}: give more "
+            "noise, or fewer steps."
         )
     return (most if steps is None else steps), multiplier
 

@@ -32,19 +32,18 @@ from quorum_rl.pipeline.distributed import helped
 from quorum_rl.pipeline.expectation import expected, refusal_of
 from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder, write_certificate
-from quorum_rl.pipeline.judging_stage import Parts, judged, judges_of, say, split_in_run
-from quorum_rl.pipeline.learner_rule import asked_learner
+from quorum_rl.pipeline.judging_stage import Judged, Parts, judged, split_in_run
+from quorum_rl.pipeline.learner_rule import Named, asked_learner
 from quorum_rl.pipeline.metrics import Track
 from quorum_rl.pipeline.plan import FitPlan, learner_in_words
 from quorum_rl.pipeline.planning import plan_training
 from quorum_rl.pipeline.release_stage import prior_release, released_in_run
 from quorum_rl.pipeline.settings import FitSettings, UnitsName
-from quorum_rl.pipeline.training_stage import pay_for_steps, take_steps
+from quorum_rl.pipeline.training_stage import learned, pay_for_steps
 from quorum_rl.pipeline.units_stage import with_units
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import Event, ReleasePlan
 from quorum_rl.release import check_are_those, check_belongs, recall
-from quorum_rl.training import result_of
 from quorum_rl.types import Released
 
 LOOKED: Final = "diagnostics: the logs were looked at without noise, which no certificate covers"
@@ -84,6 +83,8 @@ class Fitted:
             "released": "nothing" if self.released is None else repr(self.released),
             "folder": self.folder,
         }
+        if self.judging is not None:
+            rows["what the judges say"] = self.judging.describe()
         cells = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
                  for name, value in rows.items())  # fmt: skip
         return f"<table>{''.join(cells)}</table>"
@@ -107,6 +108,7 @@ def fit(
     settings: FitSettings | None = None,
     judges: float | None = None,
     return_bounds: Sequence[float] | None = None,
+    choose: Sequence[Named] = (),
     units: UnitsName = "auto",
     folder: str | Path = "runs/fit",
     accepted: Sequence[str] = (),
@@ -137,6 +139,8 @@ def fit(
       a secret coin that is thrown once for their ledger; at no further cost (docs/judging.md).
     - `return_bounds`: public numbers between which an expert's mean return lies; without them the
       judges are not asked what they earn, nor what the policy does.
+    - `choose`: learners by name or class, of which the judges choose one, in the place of
+      `learner`: each is trained, and all of them together pay what one would.
     - `units`: what observations and rewards are measured by where no public numbers say so: private
       ones if so many experts are declared (`auto`), always (`private`) or never (`public`).
     - `folder`: where everything is written.
@@ -162,7 +166,9 @@ def fit(
     check_kinds(
         demonstrations=demonstrations, experts=experts, epsilon=epsilon, delta=delta,
         budget=budget, learner=learner, learner_settings=learner_settings, settings=settings,
-        folder=folder, accepted=accepted, accepted_by=accepted_by, seed=seed,
+        choose=choose, folder=folder, accepted=accepted, accepted_by=accepted_by, seed=seed,
+        minimum_experts=minimum_experts, minimum_trajectories=minimum_trajectories,
+        report=report, progress=progress, track=track, command=command,
     )  # fmt: skip
     plan, log, logged = planned(
         demonstrations,
@@ -174,7 +180,9 @@ def fit(
         learner=learner,
         learner_settings=learner_settings,
         settings=settings,
-        judges=judges_of(judges, return_bounds),
+        judges=judges,
+        return_bounds=return_bounds,
+        choose=choose,
         units=units,
         diagnostics_not_private=diagnostics_not_private,
     )
@@ -225,7 +233,8 @@ def fit_after_release(
     check_kinds(
         demonstrations=demonstrations, epsilon=epsilon, delta=delta, budget=budget,
         learner=learner, learner_settings=learner_settings, settings=settings, folder=folder,
-        accepted=accepted, accepted_by=accepted_by, seed=seed,
+        accepted=accepted, accepted_by=accepted_by, seed=seed, minimum_experts=minimum_experts,
+        report=report, progress=progress, track=track, command=command,
     )  # fmt: skip
     settings = settings or FitSettings()
     if settings.method == "local":  # the default, so nobody chose it
@@ -288,7 +297,7 @@ def carried_out(
             if budget is not None:
                 with Ledger.open(budget.ledger) as ledger:
                     ledger.mark(LOOKED)
-            return _finished(run, declared, _trained(run, demonstrations, None), None, None)
+            return _finished(run, declared, learned(run, demonstrations, None), None, None)
         if budget is None:
             budget = _own_budget(run, demonstrations)
         with Ledger.open(budget.ledger) as ledger:
@@ -310,12 +319,10 @@ def carried_out(
             others = remaining if parts is None else parts.others
             run = with_units(run, demonstrations, others, ledger)
             pay_for_steps(run, demonstrations, ledger)
-            params, verdict = _trained(run, others, released), None
+            learnt, found = learned(run, others, released), None
             if parts is not None:
-                (verdict,) = judged(run, parts, [policy_of(run.plan.learner, params)], ledger)
-                named = declared.dictionary
-                say(run, verdict, () if named is None else named.action_labels)
-            return _finished(run, declared, params, released, budget, verdict)
+                found = judged(run, parts, learnt, ledger)
+            return _finished(run, declared, learnt, released, budget, found)
 
 
 def _opened(
@@ -335,12 +342,10 @@ def _opened(
 
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
     """A learner whose policy could not be written is refused before anything is spent."""
-    shapes = jax.eval_shape(
-        lambda: plan.learner.init(
-            jax.random.key(0), declared.observation_size, declared.action_count
-        )
-    )
-    policy_of(plan.learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
+    sizes = declared.observation_size, declared.action_count
+    for learner in plan.candidates:
+        shapes = jax.eval_shape(lambda one=learner: one.init(jax.random.key(0), *sizes))
+        policy_of(learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
 
 
 def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:
@@ -365,22 +370,19 @@ def _own_budget(run: RunContext, demonstrations: Demonstrations) -> Budget:
     return Budget.create(path, epsilon=run.plan.epsilon, delta=run.plan.delta)
 
 
-def _trained(run: RunContext, remaining: Demonstrations, released: Released | None) -> Any:
-    """Stage 2: the parameters that were learned."""
-    state = take_steps(run, remaining, released)
-    return jax.tree.map(lambda leaf: leaf[0], result_of(run.plan.recipe, state))
-
-
 def _finished(
     run: RunContext,
     declared: Declared,
-    params: Any,
+    learnt: Sequence[Any],
     released: Released | None,
     budget: Budget | None,
-    verdict: Verdict | None = None,
+    found: Judged | None = None,
 ) -> Fitted:
     """The run's results written down; the policy last, for it says that all is."""
-    folder, plan = run.folder, run.plan
+    folder, verdict = run.folder, None
+    plan, params = run.plan, learnt[0]
+    if found is not None:
+        plan, params, verdict = found.plan, learnt[found.chosen], found.verdict
     made = None if budget is None else budget.finite_certificate(plan.delta)
     digest = write_certificate(folder.path, made)
     policy = policy_of(

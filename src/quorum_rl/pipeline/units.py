@@ -157,6 +157,8 @@ def in_units(learner: Learner, asked: Sequence[Asked], found: Sequence[Unit | No
     for one, unit in zip(asked, found, strict=True):
         if unit is None:
             continue
+        if one.place is None and not hasattr(learner, REWARDS):
+            continue
         if one.place is None:
             changes[REWARDS] = float(f"{1 / unit.scale:.2g}")
         else:

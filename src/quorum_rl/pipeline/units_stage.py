@@ -16,7 +16,7 @@ from quorum_rl.training import ask_units, told_units
 def with_units(
     run: RunContext, everyone: Demonstrations, others: Demonstrations, ledger: Ledger
 ) -> RunContext:
-    """The run with a learner that has private units, where the plan asks for some.
+    """The run with learners that have private units, where the plan asks for some.
 
     Pays for them first, and asks those `others` of everyone who are learned from. An interrupted
     run finds the same again, for nothing.
@@ -29,10 +29,10 @@ def with_units(
     pay_for(run, "units", everyone, ledger)
     noise_key = jax_key_data(run.release_entropy, "noise of the units")
     found = ask_units(told_units(others, plan), plan, np.asarray(noise_key))
-    learner = in_units(run.plan.learner, plan.asked, found)
-    said = units_in_words(learner)
+    learners = [in_units(one, plan.asked, found) for one in run.plan.candidates]
+    said = units_in_words(*learners)
     units = [None if unit is None else unit._asdict() for unit in found]
     run.folder.write_json("units.json", {**plan.to_json(), "units": units, "said": said})
     for line in said:
         run.report(f"private units: {line}")
-    return replace(run, plan=replace(run.plan, learner=learner))
+    return replace(run, plan=replace(run.plan, learner=learners[0], others=tuple(learners[1:])))

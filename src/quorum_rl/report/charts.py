@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from quorum_rl.report.facts import (
     ComparedMethods,
+    JudgedAnswer,
     LearningCurve,
     Missing,
     Prefixes,
@@ -37,6 +38,10 @@ def charts_of(report: RunReport) -> dict[str, Chart]:
     made = {}
     if not isinstance(report.spending, Missing) and _drawable(report.spending):
         made["budget"] = _budget(report.spending)
+    if not isinstance(report.judged, Missing):
+        if report.judged.earned:
+            made["earned"] = _judged("earned", "return", report.judged.earned)
+        made["shares"] = _judged("shares", "share of steps", report.judged.shares)
     if not isinstance(report.comparison, Missing):
         made["comparison"] = _comparison(report.comparison)
     if not isinstance(report.prefixes, Missing):
@@ -80,6 +85,27 @@ def _budget_rows(spending: Spending) -> Rows:
     if spending.unspent:
         rows.append({"account": account, "part": "unspent", "epsilon": spending.unspent})
     return rows
+
+
+def _judged(name: str, axis: str, answers: Sequence[JudgedAnswer]) -> Chart:
+    rows: Rows = [
+        {"what": one.what, "estimate": one.estimate, "low": one.interval[0],
+         "high": one.interval[1]} for one in answers
+    ]  # fmt: skip
+    return Chart(
+        f"{name}-chart",
+        f"Chart of what the judges say, with 95% intervals, by {axis}.",
+        {"rows": rows, "axis": axis, "bounds": answers[0].bounds},
+        ("asked", "estimate", "95% interval"),
+        tuple(
+            (
+                one.what,
+                "cannot tell" if one.estimate is None else f"{one.estimate:.4g}",
+                "{:.4g} to {:.4g}".format(*one.interval),
+            )
+            for one in answers
+        ),
+    )
 
 
 def _comparison(comparison: ComparedMethods) -> Chart:

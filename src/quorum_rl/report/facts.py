@@ -180,6 +180,13 @@ class MethodResult:
     interval: tuple[float, float] | None
     mean_return: float | None
     note: str | None
+    private_steps: int | None
+    plain_steps: int | None
+
+    @property
+    def steps(self) -> int:
+        """How many it took, with noise and without."""
+        return (self.private_steps or 0) + (self.plain_steps or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +197,11 @@ class ComparedMethods:
     experts: int
     seeds: int
     methods: tuple[MethodResult, ...]
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """How many steps the methods took, by their names, where that was written down."""
+        return {method.name: method.steps for method in self.methods if method.steps}
 
     @property
     def has_non_private(self) -> bool:
@@ -211,23 +223,38 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedAnswer:
-    """One thing that the judges were asked, and their answer with its 95% interval; no estimate
-    where the interval is too wide."""
+    """One thing that the judges were asked, and their answer with its 95% interval, within the
+    bounds of what is possible; no estimate where the interval is too wide."""
 
     what: str
     estimate: float | None
     interval: tuple[float, float]
+    bounds: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Judged:
     """What a part of the experts says of the policy, which the certificate covers; `better` says
-    whether it is better than what is done today, if they were asked what it earns."""
+    whether it is better than what is done today, if they were asked what it earns. They chose it
+    from the `candidates`, the one of the number `chosen`, where there are some: what each earns."""
 
     share: float
     answers: tuple[JudgedAnswer, ...]
     by_action: tuple[JudgedAnswer, ...]
     better: str | None
+    candidates: tuple[JudgedAnswer, ...] = ()
+    chosen: int = 0
+
+    @property
+    def earned(self) -> tuple[JudgedAnswer, ...]:
+        """The answers that are returns."""
+        of_policy = -2 if self.candidates else -1  # one of the candidates is the policy
+        return (*self.answers[:of_policy], *self.candidates)
+
+    @property
+    def shares(self) -> tuple[JudgedAnswer, ...]:
+        """The answers that are shares of steps."""
+        return (self.answers[-1], *self.by_action)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from quorum_rl.json_files import (
     read_config,
     read_object,
     reading,
+    whole,
 )
 from quorum_rl.privacy import event_from_json
 from quorum_rl.release import read_released
@@ -62,9 +63,9 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
     Raises:
         QuorumError: if there is no run, or one of its files is damaged.
     """
-    config = read_config(folder)
+    config, chosen = read_config(folder), _chosen_in(folder)
     with reading(folder / CONFIG, "quorum fit"):
-        learned = _learned(config)
+        learned = _learned(config, chosen)
         delta = number(config, "delta")
         settings, versions = _settings(config, learned), _versions(config)
         settings += _units(folder)
@@ -84,7 +85,7 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
         judged=_judged(folder, labels),
         comparison=_comparison(folder),
         prefixes=_prefixes(folder, iterations),
-        learning=_learning_curve(folder),
+        learning=_learning_curve(folder, chosen),
         episode=gather_episode(folder, learned.world),
         repeat=_repeat(folder),
         settings=settings,
@@ -92,10 +93,21 @@ def gather(folder: Path, ledger: Path | None = None) -> RunReport:
     )
 
 
-def _learned(config: dict[str, Any]) -> Learned:
+def _chosen_in(folder: Path) -> int:
+    """The number of the candidate that became the policy of this run."""
+    path = folder / "judging.json"
+    if not path.exists():
+        return 0
+    with reading(path, "quorum fit"):
+        return _chosen(read_object(path))
+
+
+def _learned(config: dict[str, Any], chosen: int) -> Learned:
     declared = as_object(config["declared"], "declared")
     settings = as_object(config["settings"], "settings")
-    return made_of(Learned, settings | declared | {"learner": _learner(config["learner"])})
+    among = items(config, "candidates") if "candidates" in config else [config["learner"]]
+    learner = dict(enumerate(among))[chosen]
+    return made_of(Learned, settings | declared | {"learner": _learner(learner)})
 
 
 def _learner(written: Any) -> str:
@@ -207,7 +219,25 @@ def _judged(folder: Path, labels: Sequence[str] = ()) -> Maybe[Judged]:
         ]
         share = number(as_object(facts["judges"], "judges"), "share")
         better = None if facts["better"] is None else BETTER[facts["better"]]
-        return Judged(share, _answers(list(asked.items())), _answers(by_action), better)
+        answers, candidates = _answers(list(asked.items())), _candidates(facts)
+        return Judged(share, answers, _answers(by_action), better, candidates, _chosen(facts))
+
+
+def _chosen(facts: dict[str, Any]) -> int:
+    """The number of the candidate that the judges chose, the first where they did not."""
+    among = items(facts, "candidates") if "candidates" in facts else []
+    chosen = whole(facts, "chosen") if among else 0
+    if not 0 <= chosen < max(len(among), 1):
+        raise ValueError("chosen is none of the candidates")
+    return chosen
+
+
+def _candidates(facts: dict[str, Any]) -> tuple[JudgedAnswer, ...]:
+    """What each candidate earns, by its name; nothing where there was no choice."""
+    if "candidates" not in facts:
+        return ()
+    each = [as_object(one, "a candidate") for one in items(facts, "candidates")]
+    return _answers([(f"what {one['learner']} earns", one["value"]) for one in each])
 
 
 def _answers(told: list[tuple[str, Any]]) -> tuple[JudgedAnswer, ...]:
@@ -216,7 +246,8 @@ def _answers(told: list[tuple[str, Any]]) -> tuple[JudgedAnswer, ...]:
 
 def _answer(what: str, facts: dict[str, Any]) -> JudgedAnswer:
     estimate = facts["estimate"] if facts["tells"] is True else None
-    shown = {"what": what, "estimate": estimate, "interval": [facts["low"], facts["high"]]}
+    interval, bounds = [facts["low"], facts["high"]], facts["bounds"]
+    shown = {"what": what, "estimate": estimate, "interval": interval, "bounds": bounds}
     return made_of(JudgedAnswer, shown)
 
 
@@ -238,14 +269,16 @@ def _prefixes(folder: Path, iterations: int | None) -> Maybe[Prefixes]:
     return Prefixes(tuple(zip(lengths.tolist(), counts.tolist(), strict=True)), iterations)
 
 
-def _learning_curve(folder: Path) -> Maybe[LearningCurve]:
+def _learning_curve(folder: Path, chosen: int = 0) -> Maybe[LearningCurve]:
+    """The curve of the policy, which may be one of several candidates."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return Missing("This run wrote no metrics, so there is no learning curve.", meant=False)
     with reading(path, "quorum fit"):
         lines = [object_of(line) for line in plain_bytes(path).splitlines() if line.strip()]
         values = np.array([(number(line, "step"), number(line, "loss_on_released"))
-                           for line in lines if "loss_on_released" in line])  # fmt: skip
+                           for line in lines if "loss_on_released" in line
+                           and line.get("candidate", chosen) == chosen])  # fmt: skip
     if not len(values):
         why = "No step was taken on released data, so there is no learning curve."
         return Missing(why, meant=False)

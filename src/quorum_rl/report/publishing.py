@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from quorum_rl.budget import (
+    LEARNERS,
     LEDGER,
     SCHEMA_FILE,
     Certificate,
@@ -280,6 +281,8 @@ def _known_fact(name: str, fact: Any) -> bool:
             return isinstance(fact, str) and _HASH.fullmatch(fact) is not None
         case "sites":
             return _are_sites(fact)
+        case "candidates":
+            return LEARNERS.holds(fact)
         case "accepted":
             return isinstance(fact, list) and all(
                 isinstance(assumption, str) and _NAME.fullmatch(assumption) for assumption in fact

@@ -61,6 +61,38 @@ function budget({ rows }) {
   };
 }
 
+// An interval for each question, and a point where that tells something.
+function intervals({ rows, axis, bounds }) {
+  const lines = rows.map((row) => ({ ...row, what: row.what.replace(/(.{17,}?) /g, "$1\n") }));
+  const labelExpr = "split(datum.label, '\\n')";
+  const at = {
+    y: category("what", { title: null, sort: unique(lines, "what"), axis: { labelExpr } }),
+    color: { condition: { test: "datum.estimate === null", value: muted }, value: blue },
+    tooltip: [
+      category("what", { title: "asked" }),
+      quantity("estimate", { title: "estimate", format: ".4g" }),
+      quantity("low", { title: "95% from", format: ".4g" }),
+      quantity("high", { title: "95% to", format: ".4g" }),
+    ],
+  };
+  const scale = { domain: bounds, nice: false, zero: false };
+  return {
+    height: 48 * rows.length,
+    data: { values: lines },
+    layer: [
+      {
+        mark: { type: "rule", strokeWidth: 2.5 },
+        encoding: { ...at, x: quantity("low", { title: axis, scale }), x2: { field: "high" } },
+      },
+      {
+        transform: [{ filter: "datum.estimate !== null" }],
+        mark: { type: "point", size: 110, filled: true, opacity: 1 },
+        encoding: { ...at, x: quantity("estimate", { title: axis }) },
+      },
+    ],
+  };
+}
+
 const methodColours = new Map([["selective", blue], ["dp-sgd", orange], ["non-private", green]]);
 
 // Scores by ε: means with intervals and single seeds; what is not private as a band behind.
@@ -223,7 +255,7 @@ const common = {
   config,
 };
 
-const specifications = { budget, comparison, prefixes, learning };
+const specifications = { budget, earned: intervals, shares: intervals, comparison, prefixes, learning };
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const drawn = Object.entries(charts).map(([id, data]) => {
   const place = document.getElementById(id);
