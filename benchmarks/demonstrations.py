@@ -129,7 +129,7 @@ def collecting(args: Args, world: AnyWorld) -> None:
 
     def layer(rows: int, columns: int) -> Layer:
         weight = rng.standard_normal((args.experts, rows, columns), np.float32) / np.sqrt(rows)
-        return Layer(weight, np.zeros((args.experts, columns), np.float32))  # type: ignore[arg-type]
+        return Layer(weight, np.zeros((args.experts, columns), np.float32))
 
     experts = Population(
         observation_size=spaces.observation_size,

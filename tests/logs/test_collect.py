@@ -151,7 +151,7 @@ def test_the_plain_loop_leaves_the_same_log(rule: Any, name: str, limit: int) ->
     for found, expected in zip(log.episodes, plain.episodes, strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(log.columns.actions, plain.columns.actions)
-    close = {"rtol": 1e-4, "atol": 1e-4}
+    close: Any = {"rtol": 1e-4, "atol": 1e-4}
     np.testing.assert_allclose(log.columns.observations, plain.columns.observations, **close)
     np.testing.assert_allclose(log.columns.rewards, plain.columns.rewards, **close)
 

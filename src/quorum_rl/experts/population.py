@@ -171,7 +171,8 @@ def _likeliest_in_own(network: Network, observations: Array) -> Array:
     rows = observations.shape[1]
     filled = _filling(_filled(rows))(observations, network[0].bias)
     found = _compiled("own states")(network, filled)
-    return _choosing(rows)(observations, found)
+    chosen: Array = _choosing(rows)(observations, found)
+    return chosen
 
 
 @lru_cache(maxsize=16)

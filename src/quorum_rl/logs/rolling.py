@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from quorum_rl.distributed import joined, joined_rows, over_experts, own_share, padded, placed
 from quorum_rl.envs import AnyWorld, in_blocks
-from quorum_rl.experts import SmoothedExperts, UnloggedExperts, check_floor
-from quorum_rl.experts.smoothing import near_greedy
+from quorum_rl.experts import RULES, SmoothedExperts, UnloggedExperts, check_floor
 
 Array: TypeAlias = jax.Array
 
@@ -52,11 +51,11 @@ class _Now(NamedTuple):
 class _Seen(NamedTuple):
     """One step of all worlds, or several along the third axis."""
 
-    observation: Array  # before it
-    action: Array
-    reward: Array
-    going: Array  # whether the episode had not ended before
-    answered: Array  # whether the expert gave a distribution
+    observation: Any  # before it
+    action: Any
+    reward: Any
+    going: Any  # whether the episode had not ended before
+    answered: Any  # whether the expert gave a distribution
 
 
 class _Piece(NamedTuple):
@@ -131,8 +130,9 @@ def rolled(
     )
     rows = _put_together(pieces, last.reshape(-1, last.shape[-1]))
     length = joined(rows.length.reshape(count, -1), len(experts)).reshape(-1)
-    ends = (joined(leaf, len(experts)).reshape(-1) for leaf in (terminated, truncated))
-    return Played(*joined_rows(tuple(rows[:3])), length, *ends)
+    ends: Any = [joined(leaf, len(experts)).reshape(-1) for leaf in (terminated, truncated)]
+    every: Any = joined_rows(tuple(rows[:3]))
+    return Played(*every, length, *ends)
 
 
 def _piece(first: int, seen: _Seen) -> _Piece:
@@ -187,15 +187,16 @@ def _acting(
 
     def on_the_host(observations: Array) -> tuple[Array, Array]:
         probabilities = checked(np.array(observations)[: len(numbers)])
-        actions = placed(padded(drawn(probabilities, chances()), len(numbers)))
-        return actions, placed(np.ones(actions.shape, bool))
+        actions: Any = placed(padded(drawn(probabilities, chances()), len(numbers)))
+        answered: Any = placed(np.ones(actions.shape, bool))
+        return actions, answered
 
     if not isinstance(experts, SmoothedExperts) or experts.rule != "greedy":
         return on_the_host, checked
     likeliest = experts.original.likeliest_among(own)
     if likeliest is None:
         return on_the_host, checked
-    every = near_greedy(np.eye(experts.action_count), experts.p_min)
+    every = RULES[experts.rule](np.eye(experts.action_count), experts.p_min)
 
     def on_the_devices(observations: Array) -> tuple[Array, Array]:
         """The action for each likeliest one is drawn before it is known which one that is."""
