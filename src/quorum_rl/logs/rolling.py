@@ -130,9 +130,9 @@ def rolled(
     )
     rows = _put_together(pieces, last.reshape(-1, last.shape[-1]))
     length = joined(rows.length.reshape(count, -1), len(experts)).reshape(-1)
-    ends: Any = [joined(leaf, len(experts)).reshape(-1) for leaf in (terminated, truncated)]
-    every: Any = joined_rows(tuple(rows[:3]))
-    return Played(*every, length, *ends)
+    ended, cut = (joined(leaf, len(experts)).reshape(-1) for leaf in (terminated, truncated))
+    observations, moves, rewards, _ = joined_rows(rows._replace(length=rows.length[:0]))
+    return Played(observations, moves, rewards, length, ended, cut)
 
 
 def _piece(first: int, seen: _Seen) -> _Piece:
