@@ -13,7 +13,7 @@ from scipy import stats
 from quorum_rl.envs import get_world
 from quorum_rl.errors import QuorumError
 from reproduction.bootstrap import estimate
-from reproduction.results import read
+from reproduction.results import extend, read
 from reproduction.studies import populations as study
 from reproduction.studies.offered import (
     FREE,
@@ -168,6 +168,17 @@ def test_what_was_interrupted_goes_on_after_the_last_cell(
         study.worked(asked, "CartPole", 1, "ours")
 
 
+def test_processes_that_add_to_one_result_lose_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "found.parquet"
+    for number in range(3):
+        extend(file, "one", {"identity": "these"}, rows=[{"number": number}], done=[str(number)])
+    extend(file, "two", {}, rows=[{"number": 9}], done=[])
+    found = read(file)
+    assert [row["number"] for row in found["one"]["rows"]] == [0, 1, 2]
+    assert found["one"]["done"] == ["0", "1", "2"]
+    assert found["two"]["rows"] == [{"number": 9}]
+
+
 def test_nothing_is_begun_after_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,15 +191,17 @@ def test_nothing_is_begun_after_the_deadline(
 
 def test_every_part_is_a_process_and_what_is_tuned_waits_for_the_tuning(tmp_path: Path) -> None:
     asked = given(tmp_path)
-    jobs = {job.name: job for job in study.jobs_of(asked, study.words_of(asked))}
-    assert jobs["CartPole 11 steps"].after == "CartPole 2 tuning"
+    every = study.jobs_of(asked, study.words_of(asked))
+    jobs = {job.name: job for job in every}
+    assert len(jobs) == len(every)
+    assert jobs["CartPole 11 steps DP-SGD cql"].after == "CartPole 2 tuning DP-SGD cql"
     assert jobs["CartPole 11 ours"].after is None
-    assert len(jobs) == 5 * 3 + 1
-    (own,) = [jobs["CartPole 12 bound"].command]
-    told = study.arguments(own[4:])
+    places = {job.name: place for place, job in enumerate(every)}
+    assert all(places[job.after] < places[job.name] for job in every if job.after)
+    told = study.arguments(jobs["CartPole 12 bound non-private bcq"].command[4:])
     assert (told.worlds, told.populations, told.parts) == (["CartPole"], [12], ["bound"])
-    assert told.here
-    same = ("experts", "counts", "epsilons", "learners", "seeds", "episodes", "folder", "out")
+    assert (told.methods, told.learners, told.here) == ([FREE], ["bcq"], True)
+    same = ("experts", "counts", "epsilons", "seeds", "episodes", "folder", "out")
     assert all(getattr(told, name) == getattr(asked, name) for name in same)
 
 

@@ -61,12 +61,13 @@ from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.results import source_commit
 from reproduction.population import FLOOR, TRAJECTORIES, world_trained_on
 from reproduction.queue import Job, run as run_jobs
-from reproduction.results import add, read
+from reproduction.results import extend, read
 from reproduction.studies.few_experts import log_of, population_of
 from reproduction.studies.few_ways import Trained, Way, judged, released_beside, some, trained
 from reproduction.studies.offered import (
     FREE,
     LEARNERS,
+    METHODS,
     PAPERS,
     THEIRS,
     Offer,
@@ -102,7 +103,9 @@ class Setting:
     """One population with its log: made by whoever needs it first, while the others wait."""
 
     def __init__(self, given: argparse.Namespace, world: str, seed: int) -> None:
-        self.given, self.seed = given, seed
+        self.given = argparse.Namespace(**vars(given))
+        if world == "HIV":
+            self.given.episodes = 1
         stem = given.folder / f"{world}-{given.experts}-{seed}"
         given.folder.mkdir(parents=True, exist_ok=True)
         with _alone(stem.with_suffix(".lock")):
@@ -198,21 +201,25 @@ def experts(setting: Setting) -> Iterator[Cell]:
 
 
 def ours(setting: Setting) -> Iterator[Cell]:
-    """The product's default, and values by local updates, at every ε."""
-    epsilons = tuple(setting.given.epsilons)
+    """The product's default at every ε."""
+    way = Way(OURS, FitSettings(), "bc", epsilons=tuple(setting.given.epsilons))
+    yield from (setting.cell(way, count) for count in setting.counts)
+
+
+def values(setting: Setting) -> Iterator[Cell]:
+    """Values in place of imitation, by local updates."""
+    epsilons, slower = tuple(setting.given.epsilons), FitSettings(local_rate=0.025)
     ways = (
-        Way(OURS, FitSettings(), "bc", epsilons=epsilons),
-        Way(OURS, FitSettings(local_rate=0.025), "cql", (("alpha", 20.0),), epsilons),
-        Way(OURS, FitSettings(local_rate=0.025), "bcq", epsilons=epsilons),
+        Way(OURS, slower, "cql", (("alpha", 20.0),), epsilons),
+        Way(OURS, slower, "bcq", epsilons=epsilons),
     )
-    for way, count in product(ways, setting.counts):
-        yield setting.cell(way, count)
+    yield from (setting.cell(way, count) for way, count in product(ways, setting.counts))
 
 
 def tuning(setting: Setting) -> Iterator[Cell]:
     """Every setting that a method is offered, on experts that nothing is reported of."""
     count = min(TUNED_WITH, setting.log.expert_count)
-    for method, learner in product((FREE, THEIRS, PAPERS), setting.given.learners):
+    for method, learner in product(setting.given.methods, setting.given.learners):
         for number, some_offers in enumerate(programs(setting.offered(method, learner))):
             rows = partial(_tried, setting, some_offers, count)
             yield Cell(f"tuning {method} {learner} {number}", rows)
@@ -247,7 +254,8 @@ def bound(setting: Setting) -> Iterator[Cell]:
 def steps(setting: Setting) -> Iterator[Cell]:
     """DP-SGD and the paper's step with their best settings, at every ε."""
     epsilons, learners = tuple(setting.given.epsilons), setting.given.learners
-    for learner, count, method in product(learners, setting.counts, (THEIRS, PAPERS)):
+    methods = [method for method in setting.given.methods if method != FREE]
+    for method, learner, count in product(methods, learners, setting.counts):
         yield setting.cell(replace(_best(setting, method, learner), epsilons=epsilons), count)
 
 
@@ -271,8 +279,22 @@ def _released(setting: Setting, count: int, length: int, epsilon: float) -> Rows
 
 
 PARTS: Final = {
-    part.__name__: part for part in (experts, ours, tuning, bound, release, steps)
-}  # the most needed first
+    part.__name__: part for part in (experts, ours, tuning, bound, release, steps, values)
+}
+PRIVATE: Final = (THEIRS, PAPERS)
+# Part, method, learner: a process each for every population, the most needed first.
+STAGES: Final = (
+    ("experts", FREE, "bc"),
+    ("ours", FREE, "bc"),
+    *(("tuning", FREE, learner) for learner in LEARNERS),
+    *(("tuning", method, "cql") for method in PRIVATE),
+    *(("bound", FREE, learner) for learner in LEARNERS),
+    *(("steps", method, "cql") for method in PRIVATE),
+    ("release", PAPERS, "cql"),
+    ("values", FREE, "bc"),
+    *product(("tuning",), PRIVATE, ("bc", "bcq")),
+    *product(("steps",), PRIVATE, ("bc", "bcq")),
+)
 AFTER_TUNING: Final = ("bound", "steps", "release")
 
 
@@ -283,22 +305,20 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
         QuorumError: if what is there is of other experts, another commit or other numbers.
     """
     setting, name = Setting(given, world, seed), f"{world}-{seed}-{part}"
-    facts: dict[str, Any] = {"rows": [], "done": []} | setting.facts()
+    facts = setting.facts()
     there = read(given.out).get(name)
     if there is not None:
         _check_same(name, there, facts)
-        facts |= {"rows": there["rows"], "done": there["done"]}
+    done = [] if there is None else there["done"]
     for cell in PARTS[part](setting):
-        if cell.name in facts["done"]:
+        if cell.name in done:
             continue
         if given.deadline and time.time() > given.deadline:
             say(f"no time for {cell.name}")
             break
         begun = time.time()
         rows = [row | {"cell": cell.name} for row in cell.rows()]
-        facts["rows"] += rows
-        facts["done"] += [cell.name]
-        add(given.out, name, facts)
+        extend(given.out, name, facts, rows=rows, done=[cell.name])
         for row in rows:
             shown = "noise" if row.get("returns", 0) is None else f"{row['mean']:.4g}"
             say(f"{cell.name:34} ε = {row.get('epsilon')} {shown}")
@@ -316,17 +336,23 @@ def _check_same(name: str, there: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def jobs_of(given: argparse.Namespace, words: Sequence[str]) -> list[Job]:
-    """A process for every part of every population, the most needed first."""
+    """All processes of what is asked for; what needs a tuning waits for it."""
     call = (sys.executable, "-u", "-m", "reproduction.studies.populations")
-    made = []
-    for part, world in product(given.parts, given.worlds):
+    made: dict[str, Job] = {}
+    for (part, method, learner), world in product(STAGES, given.worlds):
+        if part not in given.parts or method not in given.methods:
+            continue
+        if learner not in given.learners and part in ("tuning", "bound", "steps"):
+            continue
+        of = f" {method} {learner}" if part in ("tuning", *AFTER_TUNING) else ""
+        own = ("--parts", part, "--methods", method, "--learners", learner, "--here")
         for seed in [given.tuned_on] if part == "tuning" else given.populations:
-            own = ("--populations", str(seed), "--parts", part, "--here")
-            waits = part in AFTER_TUNING and "tuning" in given.parts
-            after = f"{world} {given.tuned_on} tuning" if waits else None
-            name = f"{world} {seed} {part}"
-            made.append(Job(name, (*call, world, *words, *own), after))
-    return made
+            name = f"{world} {seed} {part}{of}"
+            tuned = f"{world} {given.tuned_on} tuning{of}"
+            after = tuned if part in AFTER_TUNING and tuned in made else None
+            command = (*call, world, *words, "--populations", str(seed), *own)
+            made[name] = Job(name, command, after)
+    return list(made.values())
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -339,8 +365,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--counts", type=int, nargs="+", default=[*COUNTS], help="how many teach")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[*EPSILONS])
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=[*LEARNERS])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--episodes", type=int, default=50, help="on HIV one, for all are alike")
     parser.add_argument("--steps", type=int, help="of methods of single steps; otherwise as usual")
     parser.add_argument("--programs", type=int, help="of twelve, in which settings are tried")
     parser.add_argument("--folder", type=Path, default=Path("pops"), help="for large files")
@@ -364,7 +391,7 @@ def words_of(given: argparse.Namespace) -> list[str]:
     words = [
         f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
     ]
-    for name in ("counts", "epsilons", "learners"):
+    for name in ("counts", "epsilons"):
         words += [f"--{name}", *map(str, getattr(given, name))]
     return words
 

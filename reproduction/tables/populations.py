@@ -238,7 +238,9 @@ def by_release(results: Results, count: int = 1000) -> Figure:
         axes.axhline(0, color=INK, lw=1.2, ls=(0, (4, 3)))
         for way, style in zip(MADE, ("o-", "s-", "o:", "s:"), strict=True):
             found = {length: gained(world, way, count, length, EPSILONS) for length in (3, 5, 20)}
-            points = {length: point for length, point in found.items() if point is not None}
+            points: dict[float, Estimate] = {
+                length: point for length, point in found.items() if point is not None
+            }
             if points:
                 colour = INK if "one" not in way else FAINT
                 error_bars(axes, points, fmt=style, color=colour, label=way, lw=1.3)
