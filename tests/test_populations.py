@@ -182,11 +182,26 @@ def test_processes_that_add_to_one_result_lose_nothing(tmp_path: Path) -> None:
 def test_nothing_is_begun_after_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "Setting", Standing)
-    monkeypatch.setitem(study.PARTS, "ours", lambda _: iter([study.Cell("late", lambda: [{}])]))
-    asked = given(tmp_path, deadline=1.0)
+    """Neither experts nor a cell."""
+    made: list[int] = []
+
+    class Counted(Standing):
+        def __init__(self, given: Namespace, world: str, seed: int) -> None:
+            super().__init__(given, world, seed)
+            made.append(seed)
+
+    def cells(_: Any) -> Any:
+        yield study.Cell("in time", lambda: [{"mean": 1.0}])
+        asked.deadline = 1.0
+        yield study.Cell("late", lambda: [{"mean": 2.0}])
+
+    monkeypatch.setattr(study, "Setting", Counted)
+    monkeypatch.setitem(study.PARTS, "ours", cells)
+    asked = given(tmp_path)
     study.worked(asked, "CartPole", 1, "ours")
-    assert not asked.out.exists()
+    assert read(asked.out)["CartPole-1-ours"]["done"] == ["in time"]
+    study.worked(asked, "CartPole", 11, "ours")
+    assert made == [1]
 
 
 def test_every_part_is_a_process_and_what_is_tuned_waits_for_the_tuning(tmp_path: Path) -> None:

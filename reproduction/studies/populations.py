@@ -9,31 +9,7 @@ the same command goes on where another stopped.
 
     python -m reproduction.studies.populations CartPole --folder pops --until 540
 
-One H200, 30 minutes, at most 10 a command. Prices: experts of the paper's size take 357 s
-(LunarLander, 3000 x 1e6 steps) and about 117 s (HIV, 3000 agents); small ones of CartPole and
-Acrobot were never timed at 3000. A cell of local updates took 15 to 40 s with eight seeds and six
-epsilons, DP-SGD 12 to 34 s, four to twelve processes at once (`seconds` in results/few.parquet).
-So one world and its comparison fit into a command, and LunarLander's three populations do not.
-Start NVIDIA's MPS before (`nvidia-cuda-mps-control -d`), or processes take turns.
-
-    # 1, about 60 s: are demonstrations fast? Wanted: at most 15 s for 3000 experts.
-    python benchmarks/demonstrations.py --collect LunarLander --experts 3000 --plain 0
-
-    # 2, 580 s: CartPole and Acrobot; what is to be reported first stands first.
-    python -m reproduction.studies.populations CartPole Acrobot --folder /tmp/pops \
-      --out $OUT/populations.parquet --at-once 12 --until 540
-
-    # 3, 580 s: HIV, and from the file of 2 what CartPole and Acrobot lack.
-    cp results/populations.parquet $OUT/
-    python -m reproduction.studies.populations HIV CartPole Acrobot --folder /tmp/pops \
-      --out $OUT/populations.parquet --at-once 12 --until 540
-
-    # 4, the rest: one LunarLander population of 1000 (a third of the experts' time).
-    python -m reproduction.studies.populations LunarLander --populations 1 --experts 1000 \
-      --parts ours release --folder /tmp/pops --out $OUT/lander.parquet --until 400
-
-Give `--commit`, where the machine has no git. Bring a file back into results/ before the next
-command: a folder `$OUT` is empty each time.
+What to run in half an hour of one H200 is in `reproduction/__init__.py`.
 """
 
 import argparse
@@ -304,6 +280,8 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
     Raises:
         QuorumError: if what is there is of other experts, another commit or other numbers.
     """
+    if _late(given, f"{world} {seed} {part}"):  # experts take long
+        return
     setting, name = Setting(given, world, seed), f"{world}-{seed}-{part}"
     facts = setting.facts()
     there = read(given.out).get(name)
@@ -313,8 +291,7 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
     for cell in PARTS[part](setting):
         if cell.name in done:
             continue
-        if given.deadline and time.time() > given.deadline:
-            say(f"no time for {cell.name}")
+        if _late(given, cell.name):
             break
         begun = time.time()
         rows = [row | {"cell": cell.name} for row in cell.rows()]
@@ -323,6 +300,14 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
             shown = "noise" if row.get("returns", 0) is None else f"{row['mean']:.4g}"
             say(f"{cell.name:34} ε = {row.get('epsilon')} {shown}")
         say(f"{cell.name}: {time.time() - begun:.1f} s")
+
+
+def _late(given: argparse.Namespace, what: str) -> bool:
+    """Whether it is too late to begin something."""
+    if given.deadline and time.time() > given.deadline:
+        say(f"no time for {what}")
+        return True
+    return False
 
 
 def _check_same(name: str, there: dict[str, Any], now: dict[str, Any]) -> None:
@@ -412,7 +397,11 @@ def main() -> None:
         return
     logs = given.folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}  # they share one GPU
+    environment = {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # they share one GPU
+        "JAX_COMPILATION_CACHE_DIR": str((given.folder / "compiled").absolute()),
+        **os.environ,
+    }
 
     def tell(text: str) -> None:
         print(text, flush=True)
