@@ -216,7 +216,7 @@ def test_every_part_is_a_process_and_what_is_tuned_waits_for_the_tuning(tmp_path
     told = study.arguments(jobs["CartPole 12 bound non-private bcq"].command[4:])
     assert (told.worlds, told.populations, told.parts) == (["CartPole"], [12], ["bound"])
     assert (told.methods, told.learners, told.here) == ([FREE], ["bcq"], True)
-    same = ("experts", "counts", "epsilons", "seeds", "episodes", "folder", "out")
+    same = ("experts", "counts", "released", "epsilons", "seeds", "episodes", "folder", "out")
     assert all(getattr(told, name) == getattr(asked, name) for name in same)
 
 

@@ -58,7 +58,8 @@ COUNTS: Final = (1000, 300, 100, 3000)  # the longest last
 REPORTED: Final = (1, 11, 12)  # seeds of experts
 TUNED_ON: Final = 2
 TUNED_WITH: Final = 1000  # experts
-RELEASED: Final = tuple(product((1000, 300), (TRAJECTORIES, 5, 3)))  # experts, trajectories
+RELEASED: Final = (1000, 300)  # experts with a release beside
+LENGTHS: Final = (TRAJECTORIES, 5, 3)  # trajectories of each
 OURS: Final = "local"
 BEGUN: Final = time.time()
 Rows = list[dict[str, Any]]
@@ -240,7 +241,8 @@ def release(setting: Setting) -> Iterator[Cell]:
 
     A single trajectory leaves none to train on when a release has taken its own.
     """
-    for (count, length), epsilon in product(RELEASED, setting.given.epsilons):
+    given = setting.given
+    for count, length, epsilon in product(given.released, LENGTHS, given.epsilons):
         if count in setting.counts:
             rows = partial(_released, setting, count, length, epsilon)
             yield Cell(f"release {count} {length} {epsilon:g}", rows)
@@ -348,6 +350,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tuned-on", type=int, default=TUNED_ON, help="seed of other experts")
     parser.add_argument("--experts", type=int, default=3000)
     parser.add_argument("--counts", type=int, nargs="+", default=[*COUNTS], help="how many teach")
+    parser.add_argument("--released", type=int, nargs="+", default=[*RELEASED], help="of those")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[*EPSILONS])
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=[*LEARNERS])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
@@ -376,7 +379,7 @@ def words_of(given: argparse.Namespace) -> list[str]:
     words = [
         f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
     ]
-    for name in ("counts", "epsilons"):
+    for name in ("counts", "released", "epsilons"):
         words += [f"--{name}", *map(str, getattr(given, name))]
     return words
 
