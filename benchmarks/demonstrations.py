@@ -21,19 +21,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import plain_rolling
 from quorum_rl.cli.parser import parse
-from quorum_rl.distributed import prepare
+from quorum_rl.distributed import padded, placed, prepare
 from quorum_rl.envs import AnyWorld, get_world, with_params
-from quorum_rl.experts import Population
+from quorum_rl.experts import Population, SmoothedExperts, UnloggedExperts
 from quorum_rl.logs import (
     Declared,
     Demonstrations,
     collect,
     from_episodes,
     open_demonstrations,
+    rolling,
     save_demonstrations,
     split_release_pool,
 )
@@ -41,6 +43,7 @@ from quorum_rl.nets import Layer
 
 EXPERTS_DRAWN = 512
 TRANSITIONS_DRAWN = 16  # per expert
+STEPS_TIMED = 20
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,37 @@ def collecting(args: Args, world: AnyWorld) -> None:
             print(f"{name:8}{seconds[name][-1]:8.2f} s, {rate:,.0f} transitions/s", flush=True)
     if seconds["plain"]:
         print(f"ratio {min(seconds['plain']) / min(seconds['collect']):.1f}")
+    for name, each in parts(experts, world, params, args.trajectories).items():
+        print(f"{name:8}{1000 * each:8.2f} ms of a step, when waited for")
+
+
+def parts(
+    experts: UnloggedExperts, world: AnyWorld, params: object, trajectories: int
+) -> dict[str, float]:
+    """Seconds of a step's parts, one after the other: drawing, asking all experts, the worlds."""
+    rng = np.random.default_rng(0)
+    shape = (len(experts), trajectories)
+    begin, step, _ = rolling._compiled(world)
+    keys = placed(padded(rng.integers(2**32, size=(*shape, 2), dtype=np.uint32), len(experts)))
+    now = begin(keys, params)
+    assert isinstance(experts, SmoothedExperts)
+    likeliest = experts.original.likeliest_among(slice(None))
+    act, _ = rolling._acting(experts, slice(None), lambda: rng.random(shape))
+    assert likeliest is not None  # a population is on the devices
+    seconds = {"draw": 0.0, "ask": 0.0, "step": 0.0}
+    for time_step in range(STEPS_TIMED + 1):
+        marks = [time.perf_counter()]
+        jax.block_until_ready(likeliest(now.observation))
+        marks.append(time.perf_counter())
+        taken = jax.block_until_ready(act(now.observation))
+        marks.append(time.perf_counter())
+        now, _ = jax.block_until_ready(step(now, keys, *taken, time_step, params))
+        marks.append(time.perf_counter())
+        if time_step:  # the first one compiles
+            asked, both, stepped = np.diff(marks) / STEPS_TIMED
+            found = {"draw": both - asked, "ask": asked, "step": stepped}
+            seconds = {name: seconds[name] + found[name] for name in seconds}
+    return seconds
 
 
 def memory() -> tuple[float, float]:

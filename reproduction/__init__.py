@@ -8,6 +8,7 @@ no git, and `--list` to see what would be run.
     # 1, 120 s: experts act as the plain loop lets them, on a GPU too; 3000 of LunarLander are to
     # take at most 15 s.
     python -m pytest tests/logs/test_collect.py -k plain_loop
+    python benchmarks/demonstrations.py --collect LunarLander --experts 3000 --time-limit 100
     python benchmarks/demonstrations.py --collect LunarLander --experts 3000 --plain 0
 
     # 2, 420 s: LunarLander, 1000 experts. 300 s for three populations, then 9 cells of 20 s.
