@@ -156,6 +156,19 @@ def test_the_plain_loop_leaves_the_same_log(rule: Any, name: str, limit: int) ->
     np.testing.assert_allclose(log.columns.rewards, plain.columns.rewards, **close)
 
 
+def test_who_hardly_strays_does_what_a_query_calls_likeliest_in_every_state() -> None:
+    """Acting and asking are two programs, and must agree to the last bit where two are equal."""
+    world = get_world("Acrobot")
+    experts = deep(world, 40).smoothed(1e-12)
+    log, logged = collect(experts, world, with_params(world, time_limit=50), trajectories=5, seed=2)
+    steps, expert = rows_of(log)
+    queried = logged.probabilities(np.asarray(steps.observation)).argmax(axis=-1)
+    row = np.arange(len(expert))
+    np.testing.assert_array_equal(queried[expert, row], steps.action)
+    # It would be noticed if experts had answered for one another.
+    assert (queried[(expert + 1) % 40, row] != np.asarray(steps.action)).mean() > 0.1
+
+
 @pytest.mark.parametrize("rule", ["greedy", "uniform mixture"])
 def test_an_expert_without_an_answer_is_named_whoever_asks_it(rule: Any) -> None:
     experts = population(0)
