@@ -131,7 +131,7 @@ def rolled(
     rows = _put_together(pieces, last.reshape(-1, last.shape[-1]))
     length = joined(rows.length.reshape(count, -1), len(experts)).reshape(-1)
     ended, cut = (joined(leaf, len(experts)).reshape(-1) for leaf in (terminated, truncated))
-    observations, moves, rewards, _ = joined_rows(rows._replace(length=rows.length[:0]))
+    observations, moves, rewards = joined_rows((rows.observations, rows.actions, rows.rewards))
     return Played(observations, moves, rewards, length, ended, cut)
 
 
