@@ -1,10 +1,13 @@
-"""How fast a large file of demonstrations opens, and how little of it is read.
+"""How fast demonstrations are collected, a large file of them opens, and how little of it is read.
 
     python benchmarks/demonstrations.py
     python benchmarks/demonstrations.py --transitions 60000000 --observation-size 8
+    python benchmarks/demonstrations.py --collect LunarLander --experts 3000
 
 Writes a generated file to a temporary folder, drops it from the page cache (where the system
-allows), and then opens it and draws from it in a fresh process.
+allows), and then opens it and draws from it in a fresh process. With `--collect` experts act
+instead, one network of random numbers each: in turns with the plain loop of `plain_rolling.py`,
+which waits for the host at every step, or alone with `--plain 0`.
 """
 
 import json
@@ -13,23 +16,34 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import jax
 import numpy as np
 
+import plain_rolling
 from quorum_rl.cli.parser import parse
+from quorum_rl.distributed import padded, placed, prepare
+from quorum_rl.envs import AnyWorld, get_world, with_params
+from quorum_rl.experts import Population, SmoothedExperts, UnloggedExperts
 from quorum_rl.logs import (
     Declared,
     Demonstrations,
+    collect,
     from_episodes,
     open_demonstrations,
+    rolling,
     save_demonstrations,
     split_release_pool,
 )
+from quorum_rl.nets import Layer
 
 EXPERTS_DRAWN = 512
 TRANSITIONS_DRAWN = 16  # per expert
+STEPS_TIMED = 20
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,12 @@ class Args:
     observation_size: int = 4
     horizon: int = 200
     open_only: Path | None = None  # measure this file in this process
+    collect: str | None = None  # a world: measure how fast experts act there
+    hidden: tuple[int, ...] = (512, 256, 64)
+    trajectories: int = 20
+    time_limit: int | None = None  # that of the world's demonstrations
+    plain: int = 1  # rounds of the plain loop
+    rounds: int = 2
 
 
 def write(args: Args, path: Path) -> float:
@@ -102,6 +122,74 @@ def draw(demonstrations: Demonstrations, seed: int) -> None:
     demonstrations.transitions(first + within)
 
 
+def collecting(args: Args, world: AnyWorld) -> None:
+    """Seconds of each round, and of the plain loop beside it; the first ones compile."""
+    spaces = world.spaces
+    limit = args.time_limit or world.facts.demonstration_time_limit
+    params = with_params(world, time_limit=limit)
+    sizes = (spaces.observation_size, *args.hidden, spaces.action_count)
+    rng = np.random.default_rng(0)
+
+    def layer(rows: int, columns: int) -> Layer:
+        weight = rng.standard_normal((args.experts, rows, columns), np.float32) / np.sqrt(rows)
+        return Layer(weight, np.zeros((args.experts, columns), np.float32))
+
+    experts = Population(
+        observation_size=spaces.observation_size,
+        action_count=spaces.action_count,
+        network=tuple(layer(*pair) for pair in pairwise(sizes)),
+    ).smoothed(0.02)
+    ways: dict[str, Callable[[], Demonstrations]] = {
+        "collect": lambda: collect(experts, world, params, trajectories=args.trajectories, seed=0)[
+            0
+        ],
+        "plain": lambda: plain_rolling.collected(experts, world, params, args.trajectories, 0),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(args.rounds):
+        for name, way in ways.items():
+            if name == "plain" and number >= args.plain:
+                continue
+            begun = time.perf_counter()
+            log = way()
+            seconds[name].append(time.perf_counter() - begun)
+            rate = log.transition_count / seconds[name][-1]
+            print(f"{name:8}{seconds[name][-1]:8.2f} s, {rate:,.0f} transitions/s", flush=True)
+    if seconds["plain"]:
+        print(f"ratio {min(seconds['plain']) / min(seconds['collect']):.1f}")
+    for name, each in parts(experts, world, params, args.trajectories).items():
+        print(f"{name:8}{1000 * each:8.2f} ms of a step, when waited for")
+
+
+def parts(
+    experts: UnloggedExperts, world: AnyWorld, params: object, trajectories: int
+) -> dict[str, float]:
+    """Seconds of a step's parts, one after the other: drawing, asking all experts, the worlds."""
+    rng = np.random.default_rng(0)
+    shape = (len(experts), trajectories)
+    begin, step, _ = rolling._compiled(world)
+    keys = placed(padded(rng.integers(2**32, size=(*shape, 2), dtype=np.uint32), len(experts)))
+    now = begin(keys, params)
+    assert isinstance(experts, SmoothedExperts)
+    likeliest = experts.original.likeliest_among(slice(None))
+    act, _ = rolling._acting(experts, slice(None), lambda: rng.random(shape))
+    assert likeliest is not None  # a population is on the devices
+    seconds = {"draw": 0.0, "ask": 0.0, "step": 0.0}
+    for time_step in range(STEPS_TIMED + 1):
+        marks = [time.perf_counter()]
+        jax.block_until_ready(likeliest(now.observation))
+        marks.append(time.perf_counter())
+        taken = jax.block_until_ready(act(now.observation))
+        marks.append(time.perf_counter())
+        now, _ = jax.block_until_ready(step(now, keys, *taken, time_step, params))
+        marks.append(time.perf_counter())
+        if time_step:  # the first one compiles
+            asked, both, stepped = np.diff(marks) / STEPS_TIMED
+            found = {"draw": both - asked, "ask": asked, "step": stepped}
+            seconds = {name: seconds[name] + found[name] for name in seconds}
+    return seconds
+
+
 def memory() -> tuple[float, float]:
     """Resident memory of this process in MB: its own, and pages of files."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -119,6 +207,10 @@ def forget(path: Path) -> None:
 def main(args: Args) -> None:
     if args.open_only is not None:
         print(json.dumps(measure(args.open_only)))
+        return
+    if args.collect is not None:
+        prepare(fast=True)
+        collecting(args, get_world(args.collect))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "demonstrations.arrow"

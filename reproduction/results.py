@@ -123,6 +123,16 @@ def add(file: Path, name: str, facts: Facts) -> None:
         write(file, read(file) | {name: json.loads(json.dumps(facts))})
 
 
+def extend(file: Path, name: str, facts: Facts, **more: list[Any]) -> None:
+    """A result with these at the end of its lists, which several processes may do at once."""
+    with _alone(file.parent):
+        there = read(file)
+        before = there.get(name, {})
+        lists = {key: before.get(key, []) + json.loads(json.dumps(values))
+                 for key, values in more.items()}  # fmt: skip
+        write(file, there | {name: json.loads(json.dumps(facts)) | lists})
+
+
 def name_of(result: Result) -> str:
     return f"{result.world.lower()}-{result.stage}"
 

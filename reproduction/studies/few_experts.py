@@ -82,7 +82,9 @@ class Setting:
         stem = given.folder / f"{given.world}-{given.experts}-{given.seed}"
         given.folder.mkdir(parents=True, exist_ok=True)
         self.given = given
-        self.population = population_of(given, stem.with_suffix(".safetensors"))
+        self.population = population_of(
+            given.world, given.experts, given.seed, stem.with_suffix(".safetensors")
+        )
         self.world: AnyWorld = world_trained_on(self.population.origin)
         say(f"{len(self.population)} experts")
         self.log, self.experts = log_of(self.population, self.world, stem.with_suffix(".arrow"))
@@ -117,15 +119,15 @@ class Setting:
         return False
 
 
-def population_of(given: argparse.Namespace, path: Path) -> Population:
+def population_of(world: str, experts: int, seed: int, path: Path) -> Population:
+    """Experts of a seed, trained now if there is no such file."""
     if not path.exists():
         sizes = {
-            "preset": "paper" if given.world in LARGE else "small",
-            "settings": -(-given.experts // 3), "candidates": 3, "count": given.experts,
-            "seed": given.seed,
+            "preset": "paper" if world in LARGE else "small",
+            "settings": -(-experts // 3), "candidates": 3, "count": experts, "seed": seed,
         }  # fmt: skip
         words = [f"--{name}={value}" for name, value in sizes.items()]
-        quorum(["experts", "train", given.world, "--out", str(path), "--fast", *words])
+        quorum(["experts", "train", world, "--out", str(path), "--fast", *words])
     return load_population(path)
 
 
@@ -147,14 +149,14 @@ def local(setting: Setting) -> Iterator[Rows]:
     seeds = setting.given.seeds
     yield bound(setting.log, setting.world, seeds), []
     for part in setting.parts.values():
-        yield trained(OURS, part, setting.world, seeds)
+        yield trained([OURS], part, setting.world, seeds)
 
 
 def steps(setting: Setting) -> Iterator[Rows]:
     """DP-SGD and the paper's step, at ε = 1."""
     for way, part in product(STEPS, setting.parts.values()):
         if not setting.late(f"{way.name}, {part.expert_count}"):
-            yield trained(way, part, setting.world, setting.given.seeds)
+            yield trained([way], part, setting.world, setting.given.seeds)
 
 
 def values(setting: Setting) -> Iterator[Rows]:
@@ -167,7 +169,7 @@ def values(setting: Setting) -> Iterator[Rows]:
         found = [
             run
             for way in (OURS, CQL)
-            for run in trained(replace(way, epsilons=(epsilon,)), part, setting.world, seeds)[0]
+            for run in trained([replace(way, epsilons=(epsilon,))], part, setting.world, seeds)[0]
         ]
         found.append(values_after_imitation(part, setting.world, (epsilon, DELTA), seeds))
         yield found, []
@@ -186,7 +188,7 @@ def cheaper(setting: Setting) -> Iterator[Rows]:
     """Fewer experts in a private step, and more local steps: for choosing the defaults."""
     for part, way in product(setting.parts.values(), CHEAPER):
         if not setting.late(f"{way.name}, {part.expert_count}"):
-            yield trained(way, part, setting.world, setting.given.seeds)
+            yield trained([way], part, setting.world, setting.given.seeds)
 
 
 PARTS: Final = {part.__name__: part for part in (local, steps, values, release, cheaper)}

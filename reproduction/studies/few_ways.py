@@ -6,6 +6,7 @@ Many runs (seeds, ε) of a way are one program, and policies of all sizes are ju
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import Any, Final
 
 import jax
@@ -52,7 +53,7 @@ class Way:
     settings: FitSettings
     learner: str = "auto"
     options: tuple[tuple[str, Any], ...] = ()
-    epsilons: tuple[float, ...] = EPSILONS
+    epsilons: tuple[float | None, ...] = EPSILONS
 
 
 def some(log: Demonstrations, count: int) -> Demonstrations:
@@ -75,14 +76,20 @@ class Trained:
 
 
 def trained(
-    way: Way, log: Demonstrations, world: AnyWorld, seeds: int
+    ways: Sequence[Way],
+    log: Demonstrations,
+    world: AnyWorld,
+    seeds: int,
+    delta: float = DELTA,
 ) -> tuple[list[Trained], list[dict[str, Any]]]:
-    """Every ε of a way with one number of experts; beside it, what a plan calls noise."""
+    """Every ε of some ways with one number of experts; beside it, what a plan calls noise."""
     count = log.expert_count
-    study = Study(None, log, world, DELTA, range(seeds))
-    plans, refused = [], []
-    for epsilon in way.epsilons:
-        cost = epsilon, DELTA
+    study = Study(None, log, world, delta, range(seeds))
+    plans: list[tuple[Way, FitPlan]] = []
+    refused = []
+    asked = chain.from_iterable(product([way], way.epsilons) for way in ways)
+    for way, epsilon in asked:
+        cost = epsilon or 1.0, delta  # without privacy none counts
         learner = chosen_learner(log.declared, way.settings, cost, way.learner, dict(way.options))
         plan = study.planned(learner, way.settings, epsilon)
         if plan.mostly_noise is not None and way.settings.method == "local":
@@ -90,13 +97,13 @@ def trained(
                 {"method": way.name, "experts": count, "epsilon": epsilon, "noise": plan.noise}
             )
         else:
-            plans.append(plan)
+            plans.append((way, plan))
     begun = time.perf_counter()
-    policies = study.trained(plans) if plans else []
+    policies = study.trained([plan for _, plan in plans]) if plans else []
     seconds = time.perf_counter() - begun
     made = [
         Trained(way, count, plan, last, seconds)
-        for plan, (*_, last) in zip(plans, policies, strict=True)
+        for (way, plan), (*_, last) in zip(plans, policies, strict=True)
     ]
     return made, refused
 
@@ -132,7 +139,12 @@ def as_common(params: Any) -> Any:
 def judged(
     every: Sequence[Trained], declared: Any, world: AnyWorld, seeds: int, episodes: int
 ) -> list[dict[str, Any]]:
-    """The mean return of every seed's policy, all on the same episodes."""
+    """The mean return of every seed's policy, all on the same episodes.
+
+    Policies of one network are judged in one program, whatever its size.
+    """
+    if any(len(run.params) > 1 for run in every):
+        return [_judged_alone(run, world, seeds, episodes) for run in every]
     judge: Learner = learner_for(declared, "bc", hidden_sizes=(WIDE, WIDE))
     rows = []
     room = len(EPSILONS) * len(COUNTS)  # one shape of the program
@@ -147,6 +159,13 @@ def judged(
         means = np.asarray(found, np.float64).reshape(room, seeds, episodes).mean(axis=2)
         rows += [_row(run, each) for run, each in zip(part, means, strict=False)]
     return rows
+
+
+def _judged_alone(run: Trained, world: AnyWorld, seeds: int, episodes: int) -> dict[str, Any]:
+    """The same with the learner that made the policies."""
+    numbers, key = np.arange(seeds, dtype=np.int32), jax.random.key(0)
+    found = returns_of(run.plan.learner, run.params, world, None, key, episodes, numbers)
+    return _row(run, np.asarray(found, np.float64).mean(axis=1))
 
 
 def _row(run: Trained, returns: Any) -> dict[str, Any]:
@@ -185,7 +204,7 @@ def timed(log: Demonstrations, world: AnyWorld, experts: int, way: Way) -> dict[
     seconds = []
     for _ in range(2):  # the first one compiles
         begun = time.perf_counter()
-        made, _ = trained(replace(way, epsilons=EPSILONS[1:]), more, world, 5)
+        made, _ = trained([replace(way, epsilons=EPSILONS[1:])], more, world, 5)
         jax.block_until_ready([run.params for run in made])
         seconds.append(time.perf_counter() - begun)
     return {"experts": experts, "runs": 25, "first_s": seconds[0], "again_s": seconds[1]}
@@ -198,28 +217,33 @@ def released_beside(
     epsilon: float,
     seeds: int,
     say: Callable[[str], None],
+    delta: float = DELTA,
+    single: FitSettings | None = None,
 ) -> list[Trained]:
-    """Local updates alone, with half of ε for a release mixed in, and with it as a warm start.
+    """Private steps alone, with half of ε for a release mixed in, and with it as a warm start.
 
-    Seed by seed with the same keys; releases are the same for both, however little comes out.
+    They are local updates, or with `single` steps of one transition of each expert. Seed by seed
+    with the same keys; releases are the same for both, however little comes out.
     """
-    beside = FitSettings(
-        method="selective", local_steps=60, private_share=PRIVATE_SHARE, least_released=0,
-        least_reached=0.0,
-    )  # fmt: skip
-    learner = chosen_learner(log.declared, FitSettings(), (epsilon, DELTA))
-    study = Study(experts, log, world, DELTA, range(seeds))
-    plain = study.planned(learner, FitSettings(), epsilon)
+    usual = FitSettings() if single is None else single
+    beside = replace(usual, method="selective", least_released=0, least_reached=0.0)
+    if single is None:
+        beside = replace(beside, local_steps=60, private_share=PRIVATE_SHARE)
+    learner = chosen_learner(log.declared, usual, (epsilon, delta))
+    study = Study(experts, log, world, delta, range(seeds))
+    plain = study.planned(learner, usual, epsilon)
     mixed = study.planned(learner, beside, epsilon)
     if mixed.release is None:
         return []
     say(f"{log.expert_count} experts, ε = {epsilon}: released {study.released_by(mixed)}")
     (*_, alone), (*_, both) = study.trained([plain, mixed])
-    found = [("local", plain, alone), ("release mixed in", mixed, both)]
+    mark = "" if single is None else ", one transition"
+    found = [("local" if single is None else "alone", plain, alone)]
+    found.append(("release mixed in", mixed, both))
     if all(study.released_by(mixed)):
         found.append(("release first", mixed, _after_release(study, mixed)))
     return [
-        Trained(Way(name, beside), log.expert_count, plan, params, 0.0)
+        Trained(Way(name + mark, beside), log.expert_count, plan, params, 0.0)
         for name, plan, params in found
     ]
 

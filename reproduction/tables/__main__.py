@@ -15,6 +15,7 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
+from reproduction.results import study as whole
 from reproduction.tables import (
     audit,
     concepts,
@@ -23,6 +24,7 @@ from reproduction.tables import (
     hiv,
     judging,
     paper,
+    populations,
     result,
     studies,
     tried,
@@ -34,7 +36,7 @@ ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = ROOT / "docs" / "pictures"
 
 Sections = Mapping[str, Callable[[], str]]
-PAGES: Final[Mapping[str, Sections]] = {
+PAGES: Final[dict[str, Sections]] = {
     "README.md": {"glance": few.at_a_glance},
     "docs/accounting.md": {"accounts": paper.accounts},
     "docs/audit.md": {
@@ -84,6 +86,13 @@ PAGES: Final[Mapping[str, Sections]] = {
     },
     "docs/scale.md": {"devices": studies.devices},
 }
+RESULTS: Final = "docs/results.md"  # from when it is there
+if (ROOT / RESULTS).exists():
+    PAGES[RESULTS] = {
+        "headline": lambda: populations.headline(whole("populations")),
+        "settings": lambda: populations.settings(whole("populations")),
+        "released": lambda: populations.released(whole("populations")),
+    }
 
 
 def rendered(page: str, sections: Sections) -> str:
@@ -103,6 +112,9 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     yield "few-experts", few.picture()
     yield "result", result.picture()
     yield "paper-experts", result.picture_of_experts()
+    if RESULTS in PAGES:
+        for draw in (populations.by_experts, populations.by_method, populations.by_release):
+            yield f"results-{draw.__name__.replace('_', '-')}", draw(whole("populations"))
     yield from audit.pictures().items()
     yield from concepts.pictures()
 

@@ -154,6 +154,21 @@ def padded(tree: TreeT, count: int, block: int = 1) -> TreeT:
     return made
 
 
+def padded_each(tree: TreeT, count: int, block: int) -> TreeT:
+    """As `padded` to whole numbers on each device, then each device's part to whole blocks."""
+    devices = len(_own())
+
+    def fill(leaf: Any) -> Any:
+        parts = leaf.reshape(devices, -1, *leaf.shape[1:])
+        missing = -parts.shape[1] % block
+        if missing:
+            parts = np.concatenate([parts, np.repeat(parts[:, -1:], missing, axis=1)], axis=1)
+        return parts.reshape(-1, *leaf.shape[1:])
+
+    made: TreeT = jax.tree.map(fill, padded(tree, count))
+    return made
+
+
 def placed(tree: TreeT) -> TreeT:
     """`tree` on the devices, each holding its own experts."""
     made: TreeT = jax.device_put(tree, NamedSharding(mesh(), SPLIT))
@@ -253,6 +268,26 @@ def joined(tree: TreeT, count: int) -> TreeT:
         parts = _gathered(filled)
         cuts = [count * which // len(parts) for which in range(len(parts) + 1)]
         return np.concatenate([part[: cuts[i + 1] - cuts[i]] for i, part in enumerate(parts)])
+
+    made: TreeT = jax.tree.map(join, tree)
+    return made
+
+
+def joined_rows(tree: TreeT) -> TreeT:
+    """The rows of all processes in a row, however many each has.
+
+    Shapes: leaves (own rows, …) become (rows of all, …).
+    """
+    if is_single_process():
+        return tree
+
+    def join(leaf: Any) -> npt.NDArray[Any]:
+        own = np.asarray(leaf)
+        counts = _gathered(np.array(len(own), np.int64))
+        filled = np.zeros((counts.max(), *own.shape[1:]), own.dtype)
+        filled[: len(own)] = own
+        parts = zip(_gathered(filled), counts, strict=True)
+        return np.concatenate([part[:count] for part, count in parts])
 
     made: TreeT = jax.tree.map(join, tree)
     return made

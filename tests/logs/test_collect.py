@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,13 +16,15 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from quorum_rl.envs import Step, with_params
+from plain_rolling import collected as collected_plainly
+from quorum_rl.envs import Step, get_world, with_params
 from quorum_rl.envs.cartpole import CartPole, CartPoleParams, CartPoleState
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import CallableExperts, LoggedExperts, Population, UnloggedExperts
 from quorum_rl.experts.networks import Layer
+from quorum_rl.experts.smoothing import smoothed_by
 from quorum_rl.logs import Demonstrations, collect, collect_from_gymnasium
-from quorum_rl.logs.collection import drawn
+from quorum_rl.logs.rolling import drawn
 
 WORLD = CartPole()
 LIMIT = 15  # steps: some episodes end before, others at it
@@ -115,6 +118,64 @@ def test_what_is_declared_is_what_was_done(collected: Collected) -> None:
     assert (declared.world, declared.p_min, declared.smoothing) == ("CartPole", 0.0, "none")
     assert declared.reproducible
     assert declared.world_params == asdict(CartPoleParams(time_limit=LIMIT))
+
+
+# The plain loop does the same
+
+
+def deep(world: Any, experts: int) -> Population:
+    """Networks with a hidden layer, whose answers differ from state to state."""
+    rng = np.random.default_rng(3)
+    sizes = (world.spaces.observation_size, 5, world.spaces.action_count)
+    weights = [rng.normal(0, 1.5, (experts, *pair)).astype(np.float32) for pair in pairwise(sizes)]
+    biases = [np.zeros((experts, size), np.float32) for size in sizes[1:]]
+    layers: Any = [Layer(*pair) for pair in zip(weights, biases, strict=True)]
+    return Population(observation_size=sizes[0], action_count=sizes[-1], network=tuple(layers))
+
+
+@pytest.mark.parametrize("rule", ["none", "greedy", "uniform mixture"])
+@pytest.mark.parametrize(("name", "limit"), [("CartPole", 90), ("Acrobot", 40), ("HIV", 5)])
+def test_the_plain_loop_leaves_the_same_log(rule: Any, name: str, limit: int) -> None:
+    """Pieces of several steps, several devices and a table of chances change nothing.
+
+    Two programs of one world may differ in the last bits of what is seen.
+    """
+    world = get_world(name)
+    params = with_params(world, time_limit=limit)
+    experts: UnloggedExperts = deep(world, EXPERTS)
+    experts = experts if rule == "none" else smoothed_by(rule, experts, 0.05)
+    log, _ = collect(experts, world, params, trajectories=3, seed=1)
+    plain = collected_plainly(experts, world, params, 3, seed=1)
+    if name == "CartPole":  # some end in the second piece, and others go on into the third
+        assert (log.episodes.length.min() < 64, log.episodes.length.max()) == (True, limit)
+    for found, expected in zip(log.episodes, plain.episodes, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(log.columns.actions, plain.columns.actions)
+    close: Any = {"rtol": 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(log.columns.observations, plain.columns.observations, **close)
+    np.testing.assert_allclose(log.columns.rewards, plain.columns.rewards, **close)
+
+
+def test_who_hardly_strays_does_what_a_query_calls_likeliest_in_every_state() -> None:
+    """Acting and asking are two programs, and must agree to the last bit where two are equal."""
+    world = get_world("Acrobot")
+    experts = deep(world, 40).smoothed(1e-12)
+    log, logged = collect(experts, world, with_params(world, time_limit=50), trajectories=5, seed=2)
+    steps, expert = rows_of(log)
+    queried = logged.probabilities(np.asarray(steps.observation)).argmax(axis=-1)
+    row = np.arange(len(expert))
+    np.testing.assert_array_equal(queried[expert, row], steps.action)
+    # It would be noticed if experts had answered for one another.
+    assert (queried[(expert + 1) % 40, row] != np.asarray(steps.action)).mean() > 0.1
+
+
+@pytest.mark.parametrize("rule", ["greedy", "uniform mixture"])
+def test_an_expert_without_an_answer_is_named_whoever_asks_it(rule: Any) -> None:
+    experts = population(0)
+    bias: Any = experts.network[0].bias
+    bias[3, 0] = np.nan
+    with pytest.raises(QuorumError, match=r"expert 3 in state 0.*must be finite"):
+        collect(smoothed_by(rule, experts, 0.1), WORLD, default_params(), trajectories=2, seed=0)
 
 
 # What the experts did

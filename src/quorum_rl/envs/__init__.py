@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from quorum_rl.envs.rollout import (
         Running as Running,
         advance as advance,
+        in_blocks as in_blocks,
         roll_out as roll_out,
         start as start,
         uniform_policy as uniform_policy,

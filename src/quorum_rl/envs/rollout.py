@@ -60,7 +60,7 @@ def advance(
     def step_some(some: tuple[Key, StateT, Array], own: ParamsT) -> Step[StateT]:
         return jax.vmap(step_one, (0, 0, 0, axes))(*some, own)
 
-    after = _in_blocks(world, step_some, (keys, running.state, actions), params)
+    after = in_blocks(world, step_some, (keys, running.state, actions), params)
     done = after.terminated | after.truncated
 
     def restart(going_on: Running[StateT]) -> Running[StateT]:
@@ -84,7 +84,7 @@ def advance(
     return running_on, transition
 
 
-def _in_blocks(
+def in_blocks(
     world: World[StateT, ParamsT],
     step: Callable[[tuple[Key, StateT, Array], ParamsT], Step[StateT]],
     copies: tuple[Key, StateT, Array],

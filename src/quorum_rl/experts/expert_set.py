@@ -37,6 +37,16 @@ Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
 """
 
 
+OwnLikeliest: TypeAlias = Callable[[Any], Any]
+"""The likeliest actions of some experts, each in states of its own, all on the devices.
+
+NO_ACTION where an answer is no distribution. Experts are followed by as many others as make their
+number a multiple of that of the devices.
+
+Shapes: `(experts, rows, observation_size)` to `(experts, rows)`.
+"""
+
+
 @runtime_checkable
 class ExpertSet(Protocol):
     """Experts that can be asked how likely each of their actions is.
@@ -208,6 +218,11 @@ class UnloggedExperts(_Queries, ABC):
                 for number, own in zip(numbers, observations, strict=True)
             ]
         )
+
+    def likeliest_among(self, experts: slice) -> OwnLikeliest | None:
+        """As `among`, their likeliest actions, where policies and states are on the devices."""
+        del experts  # nobody's policies are there, as far as this class knows
+        return None
 
     def smoothed(self, p_min: float) -> "UnloggedExperts":
         """Experts that nearly always take their likeliest action (of equals, the first).

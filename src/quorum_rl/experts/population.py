@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.distributed import over_experts, padded, placed
+from quorum_rl.distributed import over_experts, padded, padded_each, placed
 from quorum_rl.experts.checks import (
     Probabilities,
     checked_observations,
     checked_probabilities,
     distributions_or_nan,
 )
-from quorum_rl.experts.expert_set import NO_ACTION, OwnPolicies, UnloggedExperts
+from quorum_rl.experts.expert_set import NO_ACTION, OwnLikeliest, OwnPolicies, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
 
@@ -104,6 +104,12 @@ class Population(UnloggedExperts):
         networks, numbers = self._placed(experts), range(len(self))[experts]
         return lambda states: self._checked(networks.in_own(states), numbers)
 
+    def likeliest_among(self, experts: slice) -> OwnLikeliest:
+        network = jax.tree.map(lambda leaf: leaf[experts], self.network)
+        count = len(network[0].bias)
+        where_they_act = placed(padded_each(network, count, block().experts))
+        return partial(_likeliest_in_own, where_they_act)
+
     def _placed(self, experts: slice) -> "PlacedNetworks":
         return PlacedNetworks(jax.tree.map(lambda leaf: leaf[experts], self.network))
 
@@ -157,6 +163,41 @@ def _compiled(what: str) -> Any:
     if what == "own states":
         return over_experts(_in_own_states)
     return over_experts(partial(_in_common_states, greedy=what == "greedy"), shared=1)
+
+
+def _likeliest_in_own(network: Network, observations: Array) -> Array:
+    """See `OwnLikeliest`: where `in_own` would be asked, without leaving the devices.
+
+    Of `network` each device has as many whole blocks as its own experts fill.
+    """
+    rows = observations.shape[1]
+    filled = _filling(_filled(rows))(observations, network[0].bias)
+    found = _compiled("own states")(network, filled)
+    chosen: Array = _choosing(rows)(observations, found)
+    return chosen
+
+
+@lru_cache(maxsize=16)
+def _filling(rows: int) -> Any:
+    """States with zeros behind: so many of each expert, and as many experts as biases."""
+
+    def fill(states: Array, biases: Array) -> Array:
+        experts = len(biases) - len(states)
+        return jnp.pad(states, [(0, experts), (0, rows - states.shape[1]), (0, 0)])
+
+    return over_experts(fill)
+
+
+@lru_cache(maxsize=16)
+def _choosing(rows: int) -> Any:
+    """The likeliest actions of those who have states of their own, in the first states of each."""
+
+    def choose(states: Array, found: Array) -> Array:
+        valid = jnp.isfinite(found).all(axis=-1)
+        chosen = jnp.where(valid, found.argmax(axis=-1), NO_ACTION)
+        return chosen[: len(states), :rows].astype(jnp.int16)
+
+    return over_experts(choose)
 
 
 def _in_own_states(network: Network, observations: Array) -> Array:

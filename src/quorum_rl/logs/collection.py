@@ -8,23 +8,13 @@ release's randomness, so without a seed they come from the operating system.
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.distributed import (
-    broadcast,
-    is_single_process,
-    joined,
-    over_experts,
-    own_share,
-    padded,
-    placed,
-    this_machine,
-)
+from quorum_rl.distributed import broadcast, is_single_process, this_machine
 from quorum_rl.envs import (
     AnyWorld,
     Copies,
@@ -43,9 +33,10 @@ from quorum_rl.experts import (
     check_floor,
     smoothed_by,
 )
-from quorum_rl.logs.assemble import from_episodes, from_padded
+from quorum_rl.logs.assemble import from_episodes
 from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import Demonstrations
+from quorum_rl.logs.rolling import drawn, rolled
 from quorum_rl.types import Episode
 
 Array = jax.Array
@@ -88,130 +79,13 @@ def collect(
     )
     if not is_single_process():  # it is one log, and has one name
         declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
-    filled = _roll(experts, world, params, trajectories, horizon, seed)
-    everyone = len(experts) * trajectories
-    demonstrations = from_padded(
+    played = rolled(experts, world, params, trajectories=trajectories, horizon=horizon, seed=seed)
+    demonstrations = from_episodes(
         declared,
         expert=np.repeat(np.arange(len(experts)), trajectories),
-        length=filled.length.reshape(everyone),
-        observations=filled.observations.reshape(everyone, horizon + 1, -1),
-        actions=filled.actions.reshape(everyone, horizon),
-        rewards=filled.rewards.reshape(everyone, horizon),
-        terminated=filled.terminated.reshape(everyone),
-        truncated=filled.truncated.reshape(everyone),
+        **played._asdict(),
     )
     return demonstrations, LoggedExperts(experts)
-
-
-class _Filled(NamedTuple):
-    """Padded episodes; leading axes `(experts, trajectories)`, then time where it applies."""
-
-    observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.int32]
-    rewards: npt.NDArray[np.float32]
-    length: npt.NDArray[np.int64]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-
-    @classmethod
-    def empty(cls, shape: tuple[int, int], horizon: int, width: int) -> "_Filled":
-        def at_times(count: int, *last: int, kind: type) -> npt.NDArray[Any]:
-            # One time after another in memory, as they are written.
-            return np.moveaxis(np.zeros((count, *shape, *last), kind), 0, 2)
-
-        return cls(
-            at_times(horizon + 1, width, kind=np.float32),
-            at_times(horizon, kind=np.int32),
-            at_times(horizon, kind=np.float32),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.bool_),
-            np.zeros(shape, np.bool_),
-        )
-
-
-def _roll(
-    experts: UnloggedExperts,
-    world: AnyWorld,
-    params: Any,
-    trajectories: int,
-    horizon: int,
-    seed: int | None,
-) -> _Filled:
-    """Step all worlds together from the host; the policies are asked as a query would ask them.
-
-    Each process does so for its share of the experts, and all get all.
-    """
-    for_worlds, for_actions = map(np.random.Philox, np.random.SeedSequence(seed).spawn(2))
-    rng = np.random.Generator(for_actions)
-    everyone, own = (len(experts), trajectories), own_share(len(experts))
-    numbers = range(len(experts))[own]
-    policies = experts.among(own)
-    shape = (len(numbers), trajectories)
-    # Every trajectory has a key of its own: knowing one says nothing about another.
-    words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)
-    keys = placed(padded(words[own], shape[0]))
-    filled = _Filled.empty(shape, horizon, world.spaces.observation_size)
-    fresh, step = _compiled(world)
-    state, observation = fresh(keys, params)
-    filled.observations[:, :, 0] = np.asarray(observation)[: shape[0]]
-    going = np.ones(shape, np.bool_)
-    for time in range(horizon):
-        probabilities = policies(filled.observations[:, :, time])
-        check_floor(probabilities, numbers, experts.p_min)
-        actions = drawn(probabilities, rng.random(everyone)[own])
-        filled.actions[:, :, time] = actions
-        after = step(state, keys, placed(padded(actions, shape[0])), time, params)
-        state = after.state
-        seen, reward, terminated, truncated = (
-            np.asarray(leaf)[: shape[0]]
-            for leaf in (after.observation, after.reward, after.terminated, after.truncated)
-        )
-        # An ended episode keeps its last state: what its world does then may not be a number.
-        before = filled.observations[:, :, time]
-        filled.observations[:, :, time + 1] = np.where(going[..., None], seen, before)
-        filled.rewards[:, :, time] = reward
-        filled.length[going] = time + 1
-        filled.terminated[going] = terminated[going]
-        filled.truncated[going] = truncated[going]
-        going &= ~(terminated | truncated)
-        if not going.any():
-            break
-    return joined(filled, len(experts))
-
-
-def drawn(
-    probabilities: npt.NDArray[np.float64], uniform: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int32]:
-    """An action for each row of probabilities, by inversion of one uniform number each."""
-    edges = probabilities.cumsum(axis=-1)
-    beyond = uniform[..., None] >= edges[..., :-1]
-    chosen: npt.NDArray[np.int32] = beyond.sum(axis=-1).astype(np.int32)
-    return chosen
-
-
-@lru_cache(maxsize=8)
-def _compiled(world: AnyWorld) -> tuple[Any, Any]:
-    """Starting and stepping every expert's worlds, spread over the devices.
-
-    Leading axes are experts and trajectories; keys come as the words that they are made of.
-    """
-
-    def key_at(words: Array, time: Array | int) -> Array:
-        return jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), time)
-
-    def reset_all(keys: Array, params: Any) -> Any:
-        def reset(words: Array) -> Any:
-            return world.reset(key_at(words, 0), params)
-
-        return jax.vmap(jax.vmap(reset))(keys)
-
-    def step_all(state: Any, keys: Array, actions: Array, time: Array, params: Any) -> Any:
-        def step(state: Any, words: Array, action: Array) -> Any:
-            return world.step(key_at(words, time + 1), state, action, params)
-
-        return jax.vmap(jax.vmap(step))(state, keys, actions)
-
-    return over_experts(reset_all, shared=1), over_experts(step_all, shared=2)
 
 
 def collect_from_gymnasium(
