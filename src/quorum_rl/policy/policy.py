@@ -1,7 +1,7 @@
 """A trained policy: what it is, how it acts, and how it is kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.dictionary import Dictionary, dictionary_of, names_of
+from quorum_rl.dictionary import Dictionary, dictionary_of, dictionary_to_json, names_of
 from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network, apply, widths
 from quorum_rl.policy.file import Floats, read_policy, write_policy
@@ -153,7 +153,7 @@ class Policy:
             "certificate": self.certificate,
         }
         if self.dictionary is not None:
-            description["dictionary"] = asdict(self.dictionary)
+            description["dictionary"] = dictionary_to_json(self.dictionary)
         write_policy(path, self.networks, description)
 
     @classmethod
