@@ -89,7 +89,7 @@ class Fitted:
         return f"<table>{''.join(cells)}</table>"
 
     def act(self, observations: Any) -> npt.NDArray[Any]:
-        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n,)`."""
+        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n, …)`."""
         return self.policy.act(observations)
 
 
@@ -340,7 +340,8 @@ def _check_policy(plan: FitPlan, declared: Declared) -> None:
             jax.random.key(0), declared.observation_size, declared.action_count
         )
     )
-    policy_of(plan.learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
+    blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    policy_of(plan.learner, blank, dictionary=declared.dictionary)
 
 
 def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:

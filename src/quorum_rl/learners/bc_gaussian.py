@@ -1,0 +1,37 @@
+"""Behaviour cloning of continuous actions as a Gaussian: what experts do, and how surely.
+
+loss = −log N(a; tanh μ(s), e^{ρ(s)}), the sum over the numbers of an action. Where experts do the
+same, it counts for more.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from quorum_rl.learners.learner import CONTINUOUS, Array, Decision, DenseLearner, Outputs
+from quorum_rl.types import Transition
+
+LEAST_LOG, MOST_LOG = -4.0, 2.0  # of a spread; actions lie between -1 and 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BcGaussian(DenseLearner):
+    """A Gaussian policy fitted by maximum likelihood; it acts by its mean."""
+
+    name: ClassVar[str] = "bc-gaussian"
+    takes: ClassVar[tuple[str, ...]] = (CONTINUOUS,)
+
+    def output_sizes(self, action_count: int) -> Mapping[str, int]:
+        return {"policy": action_count, "log_spread": action_count}
+
+    def loss_from_outputs(self, outputs: Outputs, goal: None, transition: Transition) -> Array:
+        del goal
+        log_spread = jnp.clip(outputs["log_spread"], LEAST_LOG, MOST_LOG)
+        error = (transition.action - jnp.tanh(outputs["policy"])) / jnp.exp(log_spread)
+        return (jnp.square(error) / 2 + log_spread + math.log(2 * math.pi) / 2).sum()
+
+    def decision(self) -> Decision:
+        return Decision(squashed="policy")
