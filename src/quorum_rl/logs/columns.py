@@ -25,7 +25,8 @@ class TableColumns:
 
     An observation is a list column, or columns NAME_0, NAME_1, …, or the columns of a tuple of
     names; so is a continuous action. `truncated` and `next_observation` may be absent, if not
-    renamed here. With `step_orders` the step is anything that rises within an episode, and not 0, 1, 2, …
+    renamed here. With `step_orders` the step is anything that rises within an episode, and not
+    0, 1, 2, …
     """
 
     expert: str = "expert"

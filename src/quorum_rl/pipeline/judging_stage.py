@@ -99,4 +99,4 @@ def say(run: RunContext, said: Verdict, labels: Sequence[str]) -> None:
     plan = run.plan.judging
     assert plan is not None  # there are judges
     run.folder.write_json("judging.json", {"judges": plan.to_json(), **said.to_json()})
-    run.report(said.describe(labels))
+    run.report(said.describe(labels, continuous=bool(plan.action_bounds)))

@@ -118,21 +118,23 @@ class Policy:
             QuorumError: if the observations have another width or lack a column, if a value is not
                 finite, or missing without a declared fill, or so large that the outputs are not.
         """
-        if self.continuous:
-            return self._bounded(observations)
         numbers = self.action_numbers(observations)
-        labels = () if self.dictionary is None else self.dictionary.action_labels
+        named = None if self.continuous else self.dictionary
+        labels = () if named is None else named.action_labels
         chosen: npt.NDArray[Any] = np.array(labels)[numbers] if labels else numbers
         return chosen
 
-    def action_numbers(self, observations: Any) -> npt.NDArray[np.int64]:
-        """The actions as numbers from 0, whatever they are called.
+    def action_numbers(self, observations: Any) -> npt.NDArray[Any]:
+        """The actions as a world takes them, whatever they are called: numbers from 0, or the
+        numbers of continuous ones.
 
-        Shapes: `(…, observation_size) -> (…)`.
+        Shapes: `(…, observation_size) -> (…)`, or `(…, action_count)`.
 
         Raises:
             QuorumError: as for `act`.
         """
+        if self.continuous:
+            return self._bounded(observations)
         chosen: npt.NDArray[np.int64] = self.values(observations).argmax(axis=-1).astype(np.int64)
         return chosen
 
