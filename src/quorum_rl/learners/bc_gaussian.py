@@ -1,7 +1,9 @@
 """Behaviour cloning of continuous actions as a Gaussian: what experts do, and how surely.
 
-loss = −log N(a; tanh μ(s), e^{ρ(s)}), the sum over the numbers of an action. Where experts do the
-same, it counts for more.
+loss = −Σ σ log N(a; tanh μ(s), σ),    σ = e^{ρ(s)}, the sum over the numbers of an action.
+
+Where experts do the same, it counts for more. The σ before the logarithm, through which no gradient
+flows, keeps a small spread from making steps large (Seitzer et al. 2022, β = ½).
 """
 
 import math
@@ -9,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
 from quorum_rl.learners.learner import CONTINUOUS, Array, Decision, DenseLearner, Outputs
 from quorum_rl.types import Transition
 
-LEAST_LOG, MOST_LOG = -4.0, 2.0  # of a spread; actions lie between -1 and 1
+LEAST_LOG, MOST_LOG = -2.0, 1.0  # of a spread; actions lie between -1 and 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +33,10 @@ class BcGaussian(DenseLearner):
     def loss_from_outputs(self, outputs: Outputs, goal: None, transition: Transition) -> Array:
         del goal
         log_spread = jnp.clip(outputs["log_spread"], LEAST_LOG, MOST_LOG)
-        error = (transition.action - jnp.tanh(outputs["policy"])) / jnp.exp(log_spread)
-        return (jnp.square(error) / 2 + log_spread + math.log(2 * math.pi) / 2).sum()
+        spread = jnp.exp(log_spread)
+        error = (transition.action - jnp.tanh(outputs["policy"])) / spread
+        surprise = jnp.square(error) / 2 + log_spread + math.log(2 * math.pi) / 2
+        return (jax.lax.stop_gradient(spread) * surprise).sum()
 
     def decision(self) -> Decision:
         return Decision(squashed="policy")
