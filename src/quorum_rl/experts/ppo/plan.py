@@ -133,8 +133,10 @@ class Preset:
 def preset(world: AnyWorld, name: PresetName) -> Preset:
     """The preset of a world; one that comes without Quorum is treated like CartPole."""
     available = len(world.settings().time_limit)
-    if world.name == "LunarLander":
+    if world.name.startswith("LunarLander"):
         return _lander(name)
+    if world.name == "Pendulum":
+        return _pendulum(name)
     if name == "small":
         settings = min(150, available)
         steps = {"Acrobot": 70_000, "HIV": 35_000}.get(world.name, 50_000)
@@ -179,6 +181,17 @@ def _lander(name: PresetName) -> Preset:
         settings=50, candidates=2, experts=100, total_steps=250_000, learning_rates=(1e-3, 5e-4)
     )
     return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
+
+
+def _pendulum(name: PresetName) -> Preset:
+    recipe = PpoRecipe(
+        hidden=(64, 64), copies=16, roll_out_steps=64, slice_size=128, epochs=10, discount=0.9,
+        entropy_weight=0.0,
+    )  # fmt: skip
+    plan = Plan(
+        settings=50, candidates=2, experts=50, total_steps=100_000, learning_rates=(1e-3, 2e-3)
+    )
+    return Preset(plan, recipe)
 
 
 def agents_per_wave(world: AnyWorld, plan: Plan, recipe: PpoRecipe) -> int:
