@@ -165,7 +165,7 @@ def _made_by(factory: EnvFactory) -> gymnasium.Env[Any, Any]:
 
 def _sizes(env: gymnasium.Env[Any, Any]) -> Sizes:
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    actions = env.action_space
+    actions: Any = env.action_space
     continuous = isinstance(actions, spaces.Box) and len(actions.shape) == 1
     if not (continuous or isinstance(actions, spaces.Discrete)):
         raise QuorumError(

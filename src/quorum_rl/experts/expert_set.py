@@ -37,8 +37,8 @@ OwnPolicies: TypeAlias = Callable[[npt.NDArray[np.float32]], Probabilities]
 
 Of continuous actions: the mean of each number, then the logarithm of its standard deviation.
 
-Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`; of continuous actions
-to `(experts, rows, 2 · action_count)`.
+Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`; of continuous
+actions to `(experts, rows, 2 · action_count)`.
 """
 
 

@@ -56,7 +56,8 @@ def judged(network: Network, seen: Array, action: Array) -> tuple[Array, Array]:
 def in_bounds(action: Array, bounds: Bounds) -> Array:
     """What a world gets of an action whose bounds are −1 and 1 for the agent: cut and stretched."""
     low, high = jnp.array(bounds, jnp.float32).T
-    return (low + high) / 2 + (high - low) / 2 * jnp.clip(action, -1, 1)
+    made: Array = (low + high) / 2 + (high - low) / 2 * jnp.clip(action, -1, 1)
+    return made
 
 
 def stretched(network: Network, bounds: Bounds) -> Network:

@@ -52,8 +52,8 @@ class Population(UnloggedExperts):
     `origin` says how they came to be: the world, the training configuration, the seed. It holds
     nothing about a single expert.
 
-    With `action_bounds` actions are continuous, and the networks say a Gaussian (`heads`), from which
-    experts draw what they do, cut to the bounds: there are densities then, and no probabilities.
+    With `action_bounds` actions are continuous, and the networks say a Gaussian (`heads`), from
+    which experts draw what they do, cut to the bounds: there are no probabilities then.
     """
 
     network: Network = field(repr=False)
