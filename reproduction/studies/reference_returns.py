@@ -6,9 +6,9 @@
 Every reference is a small deterministic closed-loop network, found with fixed seeds:
 
 CartPole  a linear rule written by hand; it reaches the largest possible return.
-Acrobot   the cross-entropy method over the weights: draw a population around a mean, keep the best
-          eighth, move mean and spread towards them, repeat. The best of some restarts is chosen
-          on episodes of its own and measured on fresh ones.
+Acrobot, Pendulum  the cross-entropy method over the weights: draw a population around a mean, keep
+          the best eighth, move mean and spread towards them, repeat. The best of some restarts is
+          chosen on episodes of its own and measured on fresh ones.
 LunarLander  proximal policy optimisation with two rates and two seeds each, small networks, in the
           default world; the best of four on episodes of their own (a quarter of an hour).
 HIV       nothing is random in the default world, so a beam search finds a schedule of drugs, and
@@ -54,6 +54,7 @@ MEASURING_SEED: Final = 2024  # differs from every seed of the search
 
 # Acrobot: sines and cosines count twice as much as they would unscaled, velocities are tamed.
 ACROBOT_SCALE: Final = (0.5, 0.5, 0.5, 0.5, 1.0, 2.0)
+PENDULUM_SCALE: Final = (0.5, 0.5, 2.0)
 POPULATION: Final = 128
 ELITE: Final = POPULATION // 8
 EPISODES_PER_CANDIDATE: Final = 24
@@ -75,7 +76,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.search:
         store("cartpole", balancing_network())
-        store("acrobot", swinging_network())
+        store("acrobot", swinging_network("Acrobot", ACROBOT_SCALE))
+        store("pendulum", swinging_network("Pendulum", PENDULUM_SCALE))
         store("lunarlander", landing_network())
         store("hiv", treating_network())
     for name in arguments.worlds:
@@ -110,13 +112,18 @@ def balancing_network() -> ReferenceNetwork:
     )
 
 
-def swinging_network() -> ReferenceNetwork:
-    """Acrobot: the best of some restarts of the cross-entropy method."""
-    world = get_world("Acrobot")
-    form = untrained(world, jnp.zeros(6), jnp.array(ACROBOT_SCALE))
+def swinging_network(name: str, scale: tuple[float, ...]) -> ReferenceNetwork:
+    """Acrobot and Pendulum: the best of some restarts of the cross-entropy method."""
+    world = get_world(name)
+    form, bounds = (
+        untrained(world, jnp.zeros(len(scale)), jnp.array(scale)),
+        world.spaces.action_bounds,
+    )
     run = jax.jit(partial(cross_entropy, world, form))
     choose = jax.jit(
-        lambda network: episode_returns(world, greedy(network), jax.random.key(7), 2000).mean()
+        lambda network: episode_returns(
+            world, greedy(network, bounds), jax.random.key(7), 2000
+        ).mean()
     )
     found = []
     for restart in range(RESTARTS):
@@ -124,7 +131,7 @@ def swinging_network() -> ReferenceNetwork:
         network = network_from_json(network_to_json(run(jax.random.key(restart))))
         score = float(choose(network))
         seconds = time.perf_counter() - began
-        print(f"Acrobot restart {restart}: {score:.6g} in {seconds:.0f} s", flush=True)
+        print(f"{name} restart {restart}: {score:.6g} in {seconds:.0f} s", flush=True)
         found.append((score, network))
     return max(found, key=lambda scored: scored[0])[1]
 
@@ -134,7 +141,7 @@ def cross_entropy(world: AnyWorld, form: ReferenceNetwork, key: Key) -> Referenc
     flat, unflatten = weights_as_vector(form)
 
     def score(vector: Array, key: Key) -> Array:
-        policy = greedy(unflatten(vector))
+        policy = greedy(unflatten(vector), world.spaces.action_bounds)
         return episode_returns(world, policy, key, EPISODES_PER_CANDIDATE).mean()
 
     def generation(now: tuple[Array, Array], key: Key) -> tuple[tuple[Array, Array], None]:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from quorum_rl import experts, logs, report
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, WorldFlags, given
+from quorum_rl.cli.flags import (
+    DiagnosticFlags,
+    GymnasiumFlags,
+    NewFile,
+    WorldFlags,
+    given,
+    usual_floor,
+)
 from quorum_rl.cli.output import (
     check_new_file,
     console,
@@ -40,8 +47,9 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
     """The file to write, Arrow."""
     trajectories: int = 20
     """Episodes per expert."""
-    p_min: float = 0.02
-    """The floor under every action's probability; 0 leaves the experts as they are."""
+    p_min: float | None = None
+    """The floor under every action's probability, 0.02 if not given; 0 leaves the experts as they
+    are. Continuous actions have none."""
     smoothing: Literal["greedy", "uniform-mixture"] = "greedy"
     """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
     horizon: int | None = None
@@ -67,9 +75,9 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
         is_first = start_jax(together=self.gymnasium is None)
         population = experts.load_population(self.experts)
         acting: experts.UnloggedExperts = population
-        if self.p_min:
+        if floor := usual_floor(self.p_min, population):
             how: Any = self.smoothing.replace("-", " ")
-            acting = experts.smoothed_by(how, population, self.p_min)
+            acting = experts.smoothed_by(how, population, floor)
         demonstrations = self._collected(population, acting)
         if not is_first:  # all have all
             return
@@ -77,7 +85,7 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
         kept = "reproducible chance: not private against who knows the seed; "
         console().print(
             f"{kept if self.seed is not None else ''}{self.trajectories} trajectories of every "
-            f"expert, floor {demonstrations.declared.p_min:g}: {self.out}"
+            f"expert, {_acted(demonstrations.declared)}: {self.out}"
         )
 
     def _collected(
@@ -89,6 +97,10 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
             place = self.gymnasium, self.gymnasium_param
             return logs.collect_from_gymnasium(acting, *place, **options)[0]
         return logs.collect(acting, *self.world_of(population), **options)[0]
+
+
+def _acted(declared: "logs.Declared") -> str:
+    return "continuous actions" if declared.continuous else f"floor {declared.p_min:g}"
 
 
 @dataclass(frozen=True)

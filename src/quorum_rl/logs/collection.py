@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds, Dictionary
 from quorum_rl.distributed import (
     broadcast,
     is_single_process,
@@ -30,6 +31,8 @@ from quorum_rl.envs import (
     Copies,
     EnvParams,
     EnvSource,
+    Sizes,
+    Spaces,
     checked,
     environment_sizes,
     play,
@@ -72,7 +75,8 @@ def collect(
         QuorumError: if the experts and the world do not fit.
     """
     params = world.default_params() if params is None else checked(world, params)
-    _check_fit(experts, world.spaces.observation_size, world.spaces.action_count, world.name)
+    spaces = world.spaces
+    _check_fit(experts, spaces, world.name)
     require("trajectories", trajectories, at_least(1))
     if np.ndim(params.time_limit):
         raise QuorumError("collect was given a stack of settings: all experts act in one world.")
@@ -85,6 +89,7 @@ def collect(
         world_params=asdict(params),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
+        dictionary=_dictionary(spaces.action_bounds, spaces.action_names),
     )
     if not is_single_process():  # it is one log, and has one name
         declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
@@ -95,7 +100,7 @@ def collect(
         expert=np.repeat(np.arange(len(experts)), trajectories),
         length=filled.length.reshape(everyone),
         observations=filled.observations.reshape(everyone, horizon + 1, -1),
-        actions=filled.actions.reshape(everyone, horizon),
+        actions=filled.actions.reshape(everyone, horizon, *filled.actions.shape[3:]),
         rewards=filled.rewards.reshape(everyone, horizon),
         terminated=filled.terminated.reshape(everyone),
         truncated=filled.truncated.reshape(everyone),
@@ -107,21 +112,22 @@ class _Filled(NamedTuple):
     """Padded episodes; leading axes `(experts, trajectories)`, then time where it applies."""
 
     observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]  # int32, or float32 with an axis of numbers
     rewards: npt.NDArray[np.float32]
     length: npt.NDArray[np.int64]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, shape: tuple[int, int], horizon: int, width: int) -> "_Filled":
+    def empty(cls, shape: tuple[int, int], horizon: int, spaces: Spaces) -> "_Filled":
         def at_times(count: int, *last: int, kind: type) -> npt.NDArray[Any]:
             # One time after another in memory, as they are written.
             return np.moveaxis(np.zeros((count, *shape, *last), kind), 0, 2)
 
+        wide = (spaces.action_count,) if spaces.continuous else ()
         return cls(
-            at_times(horizon + 1, width, kind=np.float32),
-            at_times(horizon, kind=np.int32),
+            at_times(horizon + 1, spaces.observation_size, kind=np.float32),
+            at_times(horizon, *wide, kind=np.float32 if spaces.continuous else np.int32),
             at_times(horizon, kind=np.float32),
             np.zeros(shape, np.int64),
             np.zeros(shape, np.bool_),
@@ -150,15 +156,14 @@ def _roll(
     # Every trajectory has a key of its own: knowing one says nothing about another.
     words = np.random.Generator(for_worlds).integers(2**32, size=(*everyone, 2), dtype=np.uint32)
     keys = placed(padded(words[own], shape[0]))
-    filled = _Filled.empty(shape, horizon, world.spaces.observation_size)
+    filled = _Filled.empty(shape, horizon, world.spaces)
     fresh, step = _compiled(world)
     state, observation = fresh(keys, params)
     filled.observations[:, :, 0] = np.asarray(observation)[: shape[0]]
     going = np.ones(shape, np.bool_)
     for time in range(horizon):
-        probabilities = policies(filled.observations[:, :, time])
-        check_floor(probabilities, numbers, experts.p_min)
-        actions = drawn(probabilities, rng.random(everyone)[own])
+        answers = policies(filled.observations[:, :, time])
+        actions = _chosen(experts, numbers, answers, _chance(experts, rng, everyone)[own])
         filled.actions[:, :, time] = actions
         after = step(state, keys, placed(padded(actions, shape[0])), time, params)
         state = after.state
@@ -177,6 +182,31 @@ def _roll(
         if not going.any():
             break
     return joined(filled, len(experts))
+
+
+def _chance(
+    experts: UnloggedExperts, rng: np.random.Generator, shape: tuple[int, ...]
+) -> npt.NDArray[np.float64]:
+    """What decides between actions: a uniform number, or a Gaussian one for each of an action's."""
+    if experts.action_bounds:
+        return rng.standard_normal((*shape, experts.action_count))
+    return rng.random(shape)
+
+
+def _chosen(
+    experts: UnloggedExperts,
+    numbers: range,
+    answers: npt.NDArray[np.float64],
+    chance: npt.NDArray[np.float64],
+) -> npt.NDArray[Any]:
+    """The actions of some experts who answered so."""
+    if experts.action_bounds:
+        mean, log_deviation = np.split(answers, 2, axis=-1)
+        low, high = np.asarray(experts.action_bounds, np.float32).T
+        made = (mean + np.exp(log_deviation) * chance).astype(np.float32)
+        return np.clip(made, low, high)
+    check_floor(answers, numbers, experts.p_min)
+    return drawn(answers, chance)
 
 
 def drawn(
@@ -224,7 +254,7 @@ def collect_from_gymnasium(
     minimum_experts: int | None = None,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
-    """As `collect`, in any Gymnasium environment with discrete actions.
+    """As `collect`, in any Gymnasium environment with a list of actions, or one `Box` of them.
 
     `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
     limit of the environment; a longer episode is an error.
@@ -233,7 +263,7 @@ def collect_from_gymnasium(
         QuorumError: if the experts and the environment do not fit, or an episode is too long.
     """
     sizes = environment_sizes(environment, params)
-    _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
+    _check_fit(experts, sizes, sizes.name)
     require("trajectories", trajectories, at_least(1))
     declared = _declared(
         experts,
@@ -243,6 +273,7 @@ def collect_from_gymnasium(
         world_params=dict(params or {}),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
+        dictionary=_dictionary(sizes.action_bounds),
     )
     # Every expert has chance of its own: what it does is the same in any company.
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -272,17 +303,16 @@ def collect_from_gymnasium(
 
 def _acting(
     experts: UnloggedExperts, numbers: range, sources: Sequence[np.random.BitGenerator]
-) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int32]]:
+) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]:
     """What some experts do, drawn; rows are trajectories of the first, then of the next, …"""
     asked = experts.among(slice(numbers.start, numbers.stop))
     chance = [np.random.Generator(source) for source in sources]
 
-    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         own = observations.reshape(len(numbers), -1, observations.shape[-1])
-        probabilities = asked(own)
-        check_floor(probabilities, numbers, experts.p_min)
-        uniform = np.stack([rng.random(own.shape[1]) for rng in chance])
-        return drawn(probabilities, uniform).reshape(-1)
+        draws = np.stack([_chance(experts, rng, own.shape[1:2]) for rng in chance])
+        actions = _chosen(experts, numbers, asked(own), draws)
+        return actions.reshape(len(observations), *actions.shape[2:])
 
     return act
 
@@ -301,6 +331,11 @@ def _declared(experts: UnloggedExperts, seed: int | None, **facts: Any) -> Decla
     )
 
 
+def _dictionary(bounds: Bounds, names: tuple[str, ...] = ()) -> Dictionary | None:
+    """What logs say of continuous actions; nothing of a list of them."""
+    return Dictionary(action_labels=names, action_bounds=bounds) if bounds else None
+
+
 def smoothing_of(experts: UnloggedExperts) -> str:
     """The rule by which experts were smoothed, as logs name it."""
     return experts.rule if isinstance(experts, SmoothedExperts) else UNCHANGED
@@ -317,7 +352,7 @@ def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> L
         QuorumError: if `experts` cannot be the originals of those who acted.
     """
     declared = demonstrations.declared
-    _check_fit(experts, declared.observation_size, declared.action_count, "the log")
+    _check_fit(experts, declared, "the log")
     if isinstance(experts, SmoothedExperts):
         raise QuorumError("these experts are smoothed already: give the originals.")
     if declared.smoothing == UNCHANGED:
@@ -336,14 +371,29 @@ def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> L
     return LoggedExperts(smoothed_by(declared.smoothing, experts, declared.p_min))  # type: ignore[arg-type]
 
 
-def _check_fit(experts: UnloggedExperts, width: int, actions: int, where: str) -> None:
+def _check_fit(experts: UnloggedExperts, spaces: Spaces | Sizes | Declared, where: str) -> None:
     if not isinstance(experts, UnloggedExperts):
         raise QuorumError(
             f"UnloggedExperts are needed here, not a {type(experts).__name__}: give the experts "
             "as they were before they acted."
         )
+    if not np.array_equal(_rounded(experts.action_bounds), _rounded(spaces.action_bounds)):
+        raise QuorumError(
+            f"the experts' actions are {_said(experts.action_bounds)}, but those of {where} "
+            f"{_said(spaces.action_bounds)}: use experts of this world."
+        )
+    width, actions = spaces.observation_size, spaces.action_count
     if (experts.observation_size, experts.action_count) != (width, actions):
         raise QuorumError(
             f"the experts see {experts.observation_size} numbers and have {experts.action_count} "
             f"actions, but {where} shows {width} and takes {actions}: use experts of this world."
         )
+
+
+def _rounded(bounds: Bounds) -> npt.NDArray[np.float32]:
+    return np.asarray(bounds, np.float32)  # as Gymnasium's environments have them
+
+
+def _said(bounds: Bounds) -> str:
+    within = ", ".join(f"{low:g} to {high:g}" for low, high in bounds)
+    return f"continuous ({within})" if bounds else "a finite list"
