@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.envs import draw_episode
+from quorum_rl.envs import draw_episode, reference_policy
 from quorum_rl.envs.lunar_lander import FULL_THROTTLE, LunarLander, LunarLanderContinuous
 from quorum_rl.envs.lunar_lander.geometry import (
     HULL,
@@ -160,6 +160,16 @@ def test_full_throttle_is_what_the_list_of_actions_does() -> None:
         assert jax.tree.map(float, CONTINUOUS.engines(jnp.float32(numbers))) == jax.tree.map(
             float, listed
         )
+
+
+def test_the_reference_policy_is_that_of_the_other_lander_at_full_throttle() -> None:
+    seen = np.random.default_rng(0).normal(0, 1, (60, 8)).astype(np.float32)
+    key = jax.random.key(0)
+    listed = jax.vmap(reference_policy(LunarLander()), (None, 0))(key, seen)
+    numbers = jax.vmap(reference_policy(CONTINUOUS), (None, 0))(key, seen)
+    assert set(np.asarray(listed)) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(numbers, np.array(FULL_THROTTLE)[listed])
+    assert CONTINUOUS.facts.reference_return == LunarLander.facts.reference_return
 
 
 def test_flames_are_drawn_where_engines_burn() -> None:
