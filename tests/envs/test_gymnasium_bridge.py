@@ -68,7 +68,7 @@ def test_an_episode_is_the_one_of_the_pure_functions(name: str, overrides: dict[
     params = with_params(world, **overrides)
     actions: list[Any] = [0, 1, 1, 0, 1]
     if world.spaces.continuous:
-        actions = [np.float32([2 * action - 1]) for action in actions]
+        actions = [np.array([2 * action - 1], np.float32) for action in actions]
     start_key, steps_key = jax.random.split(episode_key(np_random(3)[0]))
     state, observation = world.reset(start_key, params)
     pure_step = jax.jit(world.step)
@@ -198,7 +198,7 @@ def test_a_continuous_action_is_cut_to_its_bounds() -> None:
     for torque in (2.0, 7.0):
         env = gymnasium.make("quorum/Pendulum-v0")
         env.reset(seed=0)
-        seen.append(env.step(np.float32([torque]))[:2])
+        seen.append(env.step(np.array([torque], np.float32))[:2])
     np.testing.assert_array_equal(seen[0][0], seen[1][0])
     assert seen[0][1] == seen[1][1]
 

@@ -147,7 +147,7 @@ def test_a_wrong_throttle_would_be_noticed(theirs: Any) -> None:
             return right._replace(main=jnp.where(right.main > 0, action[0], 0.0))
 
     with pytest.raises(AssertionError):
-        assert_same(theirs, FromNothing(), np.float32([[0.5, 0.0]]), seed=1)
+        assert_same(theirs, FromNothing(), np.array([[0.5, 0.0]], np.float32), seed=1)
 
 
 def test_engines_that_are_on_or_off_burn_as_gymnasiums(theirs: Any) -> None:
@@ -163,7 +163,7 @@ def test_full_throttle_is_what_the_list_of_actions_does() -> None:
 
 
 def test_the_reference_policy_is_that_of_the_other_lander_at_full_throttle() -> None:
-    seen = np.random.default_rng(0).normal(0, 1, (60, 8)).astype(np.float32)
+    seen: Any = np.random.default_rng(0).normal(0, 1, (60, 8)).astype(np.float32)
     key = jax.random.key(0)
     listed = jax.vmap(reference_policy(LunarLander()), (None, 0))(key, seen)
     numbers = jax.vmap(reference_policy(CONTINUOUS), (None, 0))(key, seen)
@@ -175,10 +175,10 @@ def test_the_reference_policy_is_that_of_the_other_lander_at_full_throttle() -> 
 def test_flames_are_drawn_where_engines_burn() -> None:
     seen = np.zeros((7, 8), np.float32)
     seen[:, 1] = 1.0
-    actions = np.float32([[-1, 0], [1, 0], [0, 1], [0, -1], [1, 1], [-1, 0.4]])
+    actions = np.array([[-1, 0], [1, 0], [0, 1], [0, -1], [1, 1], [-1, 0.4]], np.float32)
     ended = np.zeros(6, bool)
-    steps = Transition(seen[:-1], actions, np.zeros(6), seen[1:], ended, ended)
-    figure = draw_episode(CONTINUOUS, jax.tree.map(jnp.asarray, steps), CONTINUOUS.default_params())
+    columns: Any = (seen[:-1], actions, np.zeros(6), seen[1:], ended, ended)
+    figure = draw_episode(CONTINUOUS, Transition(*columns), CONTINUOUS.default_params())
     rows = figure.axes[-1].collections
     burned = [
         round(sum(np.ptp(np.asarray(path.vertices)[:, 0]) for path in bars.get_paths()) * 50)

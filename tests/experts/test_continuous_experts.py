@@ -109,7 +109,7 @@ def test_a_policy_in_the_worlds_units_is_the_one_within_one(actor: Network) -> N
 def test_agents_learn_to_aim_in_worlds_of_different_bounds(trained: Judged) -> None:
     """Of five shots; who fires at random misses by 0.6 and more a shot, who never moves by 0.3."""
     assert (trained.returns > -0.15).all()
-    seen = np.random.default_rng(0).uniform(-0.7, 0.7, (20, 2)).astype(np.float32)
+    seen: Any = np.random.default_rng(0).uniform(-0.7, 0.7, (20, 2)).astype(np.float32)
     said = jax.vmap(apply_network, (0, None))(trained.network, seen)
     np.testing.assert_allclose((said[..., 0] - 5) / 5, [seen[:, 0]] * 2, atol=0.25)
     np.testing.assert_allclose(said[..., 1], [seen[:, 1]] * 2, atol=0.25)

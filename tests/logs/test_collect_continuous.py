@@ -44,7 +44,7 @@ def population(experts: int, spread: float, width: int = 3, seed: int = 0) -> Po
         observation_size=width,
         action_count=1,
         action_bounds=((-2.0, 2.0),),
-        network=(Layer(weight, bias),),  # type: ignore[arg-type]
+        network=(Layer(weight, bias),),
     )
 
 
