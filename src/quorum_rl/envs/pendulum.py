@@ -50,14 +50,17 @@ class Pendulum:
         action_bounds=((-TORQUE_LIMIT, TORQUE_LIMIT),),
     )
     facts: ClassVar[Facts] = Facts(
-        random_return=-1228.0,
-        random_source="",
-        reference_return=-150.0,
-        reference_source="",
+        random_return=-1226.8,
+        random_source="measured: mean of 10,000 episodes, standard error 2.9",
+        reference_return=-151.8,
+        reference_source="a network of (32, 32) units, the best of four agents trained for 800,000 "
+        "steps each: mean of 10,000 episodes, standard error 0.9",
         demonstration_time_limit=200,
         evaluation_time_limit=200,
     )
-    units: ClassVar[Units] = Units(centre=(0.0, 0.0, 0.0), scale=(0.7, 0.7, 3.0), reward_scale=0.1)
+    units: ClassVar[Units] = Units(
+        centre=(0.24, 0.0, 0.0), scale=(0.82, 0.52, 2.72), reward_scale=0.1
+    )
 
     def default_params(self) -> PendulumParams:
         return PendulumParams()

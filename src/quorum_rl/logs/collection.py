@@ -322,7 +322,7 @@ def _declared(experts: UnloggedExperts, seed: int | None, **facts: Any) -> Decla
     return Declared(
         action_count=experts.action_count,
         observation_size=experts.observation_size,
-        p_min=experts.p_min,
+        p_min=None if experts.action_bounds else experts.p_min,
         smoothing=smoothing_of(experts),
         machine=this_machine(),
         experts_identity=experts.identity or None,

@@ -219,8 +219,8 @@ class LunarLanderContinuous(LunarLander):
     )
     facts: ClassVar[Facts] = replace(
         LunarLander.facts,
-        random_return=-200.0,
-        random_source="",
+        random_return=-212.2,
+        random_source="measured: mean of 3,072 episodes, standard error 2.3",
         reference_source="the reference of LunarLander, whose engines burn with all their power: "
         "what that network was measured to earn",
     )
