@@ -49,8 +49,9 @@ check: $(VENV)/.installed ## lint, format, types, who may import whom, and the d
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory docs
 
+# Not --quiet: it would count no warnings.
 docs: $(VENV)/.installed ## build the documentation site into site/, without a single warning
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 
 dist: $(VENV)/.installed ## build the wheel and the source distribution into dist/
 	@rm -rf dist

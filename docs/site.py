@@ -2,11 +2,13 @@
 
 - Pages link to `../examples/own_world.py` as a repository shows it. On the site that file is a page
   too, and the link goes there, so that the site can be read without the repository.
+- Pictures are links to themselves: on a phone they open large.
 - Notebooks, kept as text, are pages of their cells.
 - A list may follow its sentence at once, as in CommonMark; Python-Markdown wants a blank line.
 - p_min, e^ε and π_{k+1} get real subscripts and superscripts.
 """
 
+import posixpath
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -22,9 +24,8 @@ NAMES: Final = {
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",
 }
-LINK: Final = re.compile(r"(\]\()(\.\./)([^)#\s]+)")
-LINK_INTO_DOCS: Final = re.compile(r"(\]\()(?:\.\./)?docs/")
-LINK_TO_EXAMPLE: Final = re.compile(r"(\]\()(examples/[^)#\s]+)")
+LINK: Final = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)")
+PICTURE: Final = re.compile(r'<img [^>]*src="([^":]+)"[^>]*>')
 ITEM: Final = re.compile(r"(?:- |1\. )")
 KEPT: Final = re.compile(r"(`+[^`]+`+|\]\([^)]*\)|^#.*)")  # code, addresses and headings
 RAISED: Final = re.compile(r"\^(\{|−?\w+)")
@@ -34,23 +35,45 @@ LOWERED: Final = re.compile(
 )
 
 
+def sources() -> dict[str, str]:
+    """The pages made of files outside docs/, each with its file."""
+    examples = sorted((ROOT / "examples").rglob("*.py"))
+    paths = [*NAMES, *(path.relative_to(ROOT).as_posix() for path in examples)]
+    return {_page_of(path): path for path in paths}
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages made of files outside docs/."""
-    examples = sorted((ROOT / "examples").rglob("*.py"))
-    for source in [*(ROOT / name for name in NAMES), *examples]:
-        path = source.relative_to(ROOT).as_posix()
-        files.append(File.generated(config, _page_of(path), content=_text_of(source)))
+    for page, path in sources().items():
+        files.append(File.generated(config, page, content=_text_of(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Points links that leave docs/ at the pages made here."""
-    if page.file.src_uri.startswith("repository/"):
-        linked = LINK_INTO_DOCS.sub(r"\1../", markdown)
-        linked = LINK_TO_EXAMPLE.sub(lambda found: f"{found[1]}../{_page_of(found[2])}", linked)
-    else:
-        linked = LINK.sub(lambda found: found[1] + _page_of(found[3]), markdown)
-    return mended(linked)
+    """Points links to files of the repository at the pages made of them."""
+    return mended(linked(markdown, page.file.src_uri))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Makes every picture a link to itself."""
+    return PICTURE.sub(r'<a href="\1">\g<0></a>', html)
+
+
+def linked(markdown: str, page: str) -> str:
+    """A page whose links to files of the repository go to pages of the site."""
+    made = sources()
+    pages = {path: name for name, path in made.items()}
+    home = PurePosixPath(made.get(page, f"docs/{page}")).parent
+
+    def led(link: re.Match[str]) -> str:
+        target = posixpath.normpath(home / link[2])
+        inside = target.startswith("docs/")
+        if not inside and target not in pages:
+            return link[0]
+        there = target.removeprefix("docs/") if inside else pages[target]
+        return link[1] + posixpath.relpath(there, PurePosixPath(page).parent)
+
+    return LINK.sub(led, markdown)
 
 
 def mended(markdown: str) -> str:

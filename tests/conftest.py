@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test is timed: machines are noisy.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Compiling takes most of the tests' time. All that is said to JAX here is said before it starts,
 # and workers and tests' own processes inherit it, so that one's programs are another's too.

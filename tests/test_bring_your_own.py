@@ -9,16 +9,14 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from compiling import optimised
 from remembered_plans import remembered_plans
-from walked_pages import FENCE, ROOT, Answer, commands_of, run
+from walked_pages import FENCE, ROOT, Answer, walked
 
 from quorum_rl.experts import OnnxExperts
 from quorum_rl.logs import open_demonstrations
@@ -51,17 +49,12 @@ class Walk(NamedTuple):
 def _walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """The whole page, block by block."""
     start = tmp_path_factory.mktemp("reader")
-    answers = []
-    with optimised(), contextlib.chdir(start):
-        for language, text in FENCE.findall(PAGE.read_text()):
-            if language == "python":
-                run_python(text, start)
-            for words, shown in commands_of(language, text):
-                if words[0] == "cd":
-                    os.chdir(words[1])
-                else:
-                    answers.append(Answer(words, *run(words), shown))
-    return Walk(start / "desks", answers)
+
+    def follow(language: str, text: str) -> None:
+        if language == "python":
+            run_python(text, start)
+
+    return Walk(start / "desks", walked(PAGE, start, follow))
 
 
 def run_python(text: str, start: Path) -> None:

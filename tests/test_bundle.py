@@ -16,12 +16,12 @@ import pytest
 from commands import Quorum
 from cryptography.exceptions import InvalidSignature
 from ledger_files import ACCEPTED, BOTH, FLOOR, TRAINING, charge, ledger_of
-from run_folders import USUAL, Making, names
+from refusals import refusal
+from run_folders import USUAL, Making, names, unpublished
 
 from quorum_rl.budget.checking import check_certificate
 from quorum_rl.budget.signature import generate_key, sign_file
 from quorum_rl.dictionary import Column, Dictionary
-from quorum_rl.errors import QuorumError
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.report import check_bundle, publish
 
@@ -36,19 +36,8 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
 
 
-def refusal(run: Path, out: Path, **given: Any) -> str:
-    """Why this is not published; nothing may be left behind."""
-    around = names(out.parent)
-    with pytest.raises(QuorumError) as refused:
-        publish(run, out, **given)
-    assert names(out.parent) == around
-    return str(refused.value)
-
-
 def fault(bundle: Path, **given: Any) -> str:
-    with pytest.raises(QuorumError) as refused:
-        check_bundle(bundle, **given)
-    return str(refused.value)
+    return refusal(check_bundle, bundle, **given)
 
 
 CHANGES: dict[str, Callable[[Path], Any]] = {
@@ -171,7 +160,7 @@ def test_the_certificates_signature_goes_with_it_if_it_is_good(
     assert [signature.what for signature in checked.signed] == ["the certificate"]
     assert check_certificate(out / "certificate.json", public_key=public).signed[0].asked_for
     signature.write_text(signature.read_text().replace(public, "00" * 32))
-    assert "one of them was changed" in refusal(run, tmp_path / "second")
+    assert "one of them was changed" in unpublished(run, tmp_path / "second")
 
 
 def test_the_docs_say_how_to_check_a_bundle_without_quorum(
@@ -213,7 +202,7 @@ def test_a_full_disk_leaves_nothing_behind(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    assert "No space left on device" in refusal(run, out)
+    assert "No space left on device" in unpublished(run, out)
 
 
 def test_a_read_only_folder_leaves_nothing_behind(
@@ -226,7 +215,7 @@ def test_a_read_only_folder_leaves_nothing_behind(
 
     with monkeypatch.context() as patch:
         patch.setattr("quorum_rl.report.bundle.Path.mkdir", refuse)
-        assert "Permission denied" in refusal(run, out)
+        assert "Permission denied" in unpublished(run, out)
     publish(run, out)
 
 

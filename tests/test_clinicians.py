@@ -1,6 +1,5 @@
 """The tutorial on 150 clinicians, block by block, and the world that it takes place in."""
 
-import contextlib
 import importlib
 import json
 import sys
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiling import optimised
-from walked_pages import FENCE, ROOT, Answer, commands_of, run
+from walked_pages import FENCE, ROOT, Answer, walked
 
 from quorum_rl.logs import open_demonstrations
 from quorum_rl.policy import Policy
@@ -34,17 +32,16 @@ def _world() -> Iterator[Any]:
 @pytest.fixture(scope="module", name="walk")
 def _walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Answer]]:
     """The folder after the last block of the page, and what every command answered."""
-    start, answers = tmp_path_factory.mktemp("reader"), []
-    with optimised(), contextlib.chdir(start):
-        for language, text in FENCE.findall(PAGE.read_text()):
-            if language == "toml":
-                Path("columns.toml").rename("sketch.toml")
-                Path("columns.toml").write_text(text)
-            if language == "python":
-                exec(compile(text, str(PAGE), "exec"), {"__name__": "page"})
-            for words, shown in commands_of(language, text):
-                answers.append(Answer(words, *run(words), shown))
-    return start, answers
+    start = tmp_path_factory.mktemp("reader")
+
+    def follow(language: str, text: str) -> None:
+        if language == "toml":
+            Path("columns.toml").rename("sketch.toml")
+            Path("columns.toml").write_text(text)
+        if language == "python":
+            exec(compile(text, str(PAGE), "exec"), {"__name__": "page"})
+
+    return start, walked(PAGE, start, follow)
 
 
 def test_every_command_of_the_page_ends_as_the_page_shows(walk: tuple[Path, list[Answer]]) -> None:

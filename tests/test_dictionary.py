@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from quorum_rl.dictionary import Column, Dictionary, dictionary_of
 from quorum_rl.errors import QuorumError
 
-FEW = settings(max_examples=60, deadline=None, derandomize=True)
+FEW = settings(max_examples=60, derandomize=True)
 SUGAR = Column("glucose", "mg/dL", fill=120, low=40, high=400)
 NAMED = Dictionary((SUGAR, Column("weight"), Column("scan", shape=(2, 3))), ("wait", "treat"))
 

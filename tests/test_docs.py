@@ -191,6 +191,25 @@ def test_the_site_parts_a_list_from_its_sentence_but_not_its_items(site: ModuleT
     assert site.mended("```\nSo:\n- p_min\n```\n") == "```\nSo:\n- p_min\n```\n"
 
 
+@pytest.mark.parametrize(
+    ("page", "written", "shown"),
+    [
+        ("limits.md", "[a](attacks.md#b)", "[a](attacks.md#b)"),
+        ("limits.md", "[a](../SECURITY.md#b)", "[a](repository/security.md#b)"),
+        ("limits.md", "[a](../examples/own_world.py)", "[a](repository/own_world.md)"),
+        ("repository/security.md", "[a](docs/limits.md#b)", "[a](../limits.md#b)"),
+        ("repository/conduct.md", "[a](SECURITY.md#b)", "[a](security.md#b)"),
+        ("repository/quickstart.md", "[a](own_logs.py)", "[a](own_logs.md)"),
+        ("repository/benchmarks.md", "![a](../docs/pictures/b.png)", "![a](../pictures/b.png)"),
+        ("index.md", "[a](https://b.example/docs/c.md) [d](#e)", None),
+    ],
+)
+def test_the_site_leads_links_to_its_own_pages(
+    site: ModuleType, page: str, written: str, shown: str | None
+) -> None:
+    assert site.linked(written, page) == (shown or written)
+
+
 README = ROOT / "README.md"
 
 

@@ -1,17 +1,24 @@
 """A file appears whole or not at all, and what is damaged is named."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 
 from quorum_rl import files
+from quorum_rl.budget import read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts import load_population
 from quorum_rl.files import replacing, write_new
 from quorum_rl.json_files import made_of, object_of, read_config
+from quorum_rl.logs import open_demonstrations, read_columns, read_table
+from quorum_rl.policy import Policy
+from quorum_rl.release import read_released
 
 
 def test_a_file_takes_its_name_only_when_the_block_is_done(tmp_path: Path) -> None:
@@ -92,6 +99,21 @@ def test_a_folder_that_is_not_there_or_a_name_that_is_a_folder_is_refused(tmp_pa
     ):
         temporary.write_text("x")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+READERS = (load_population, open_demonstrations, read_table, read_released, read_columns,
+           read_ledger, read_certificate, Policy.load)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__qualname__)
+def test_what_is_not_there_or_a_folder_is_named_in_a_sentence(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    for name, fault in (("none.csv", "there is no|No such file"), ("folder.csv", "folder|dir")):
+        said = refusal(read, tmp_path / name)
+        assert str(tmp_path / name) in said
+        assert re.search(fault, said)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ledger_files import (
     research,
 )
 from reported_runs import COMPARISON
-from run_folders import USUAL, Making, names, some_prefixes
+from run_folders import USUAL, Making, names, some_prefixes, unpublished
 from safetensors import safe_open
 
 from quorum_rl.budget import ASSUMPTIONS, Ledger, certificate_of, ledger
@@ -54,18 +54,6 @@ def run(making: Making) -> Path:
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
-
-
-def refusal(*given: Any, **choices: Any) -> str:
-    """Why this is not published; nothing may be left behind."""
-    around = names(given[1].parent)
-    with pytest.raises(QuorumError) as refused:
-        publish(*given, **choices)
-    assert names(given[1].parent) == around
-    said = str(refused.value)
-    assert said.endswith(".")
-    assert "\n" not in said
-    return said
 
 
 def test_a_bundle_has_what_may_leave_and_nothing_else(run: Path, out: Path) -> None:
@@ -117,11 +105,11 @@ def test_two_bundles_of_one_run_are_the_same(run: Path, tmp_path: Path) -> None:
 
 def test_an_unfinished_run_is_refused(run: Path, out: Path) -> None:
     (run / "private").mkdir()
-    assert "is not finished" in refusal(run, out)
+    assert "is not finished" in unpublished(run, out)
     (run / "private").rmdir()
     (run / "policy.safetensors").unlink()
-    assert "no policy" in refusal(run, out)
-    assert "there is no run" in refusal(run / "none", out)
+    assert "no policy" in unpublished(run, out)
+    assert "there is no run" in unpublished(run / "none", out)
 
 
 @pytest.mark.parametrize(
@@ -134,18 +122,18 @@ def test_an_unfinished_run_is_refused(run: Path, out: Path) -> None:
 )
 def test_a_run_without_its_files_is_refused(run: Path, out: Path, name: str, said: str) -> None:
     (run / name).unlink()
-    assert said in refusal(run, out)
+    assert said in unpublished(run, out)
 
 
 def test_a_certificate_that_the_ledger_does_not_bear_out_is_refused(run: Path, out: Path) -> None:
     path = run / "certificate.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps(facts | {"epsilon": 0.1}))
-    assert "epsilon does not agree" in refusal(run, out)
+    assert "epsilon does not agree" in unpublished(run, out)
     path.write_text(json.dumps(facts | {"budget_epsilon": 0.1}))
-    assert "budget_epsilon is 0.1" in refusal(run, out)
+    assert "budget_epsilon is 0.1" in unpublished(run, out)
     path.write_text(json.dumps(facts | {"extra": 1}))
-    assert "extra" in refusal(run, out)
+    assert "extra" in unpublished(run, out)
 
 
 def test_a_policy_with_the_certificate_of_another_is_refused(
@@ -153,7 +141,7 @@ def test_a_policy_with_the_certificate_of_another_is_refused(
 ) -> None:
     path = run / "certificate.json"
     path.write_text(path.read_text() + "\n")
-    assert "does not name the certificate beside it" in refusal(run, out)
+    assert "does not name the certificate beside it" in unpublished(run, out)
     making.save_policy(run)
     publish(run, out)
 
@@ -170,7 +158,7 @@ def test_what_the_certificate_does_not_guarantee_is_refused(
     making: Making, out: Path, charged: Any, planned: Any, choices: Any, said: str
 ) -> None:
     """One of somebody else's run under a shared ledger, of no noise, and of no finite epsilon."""
-    assert said in refusal(making(ledger_of(*charged), *planned, **choices), out)
+    assert said in unpublished(making(ledger_of(*charged), *planned, **choices), out)
 
 
 @pytest.mark.parametrize(
@@ -178,13 +166,13 @@ def test_what_the_certificate_does_not_guarantee_is_refused(
 )
 def test_marked_certificates_are_refused(making: Making, out: Path, text: str) -> None:
     run = making(ledger_of(*BOTH, mark(text)), FLOOR, TRAINING)
-    assert f"is marked {text!r}" in refusal(run, out)
-    assert "leave out --research" in refusal(run, out, research=True)
+    assert f"is marked {text!r}" in unpublished(run, out)
+    assert "leave out --research" in unpublished(run, out, research=True)
 
 
 def test_research_is_published_only_as_research(making: Making, out: Path) -> None:
     run = making(research(*BOTH, mark("reproducible noise")), FLOOR, TRAINING)
-    assert "--research-not-private" in refusal(run, out)
+    assert "--research-not-private" in unpublished(run, out)
     publish(run, out, research=True)
     said = (out / "README.txt").read_text()
     assert said.splitlines()[0] == "research: not private"
@@ -207,10 +195,10 @@ def test_a_bundle_that_guarantees_nothing_never_passes_a_check(
 
 def test_nothing_is_ever_replaced(run: Path, out: Path, tmp_path: Path) -> None:
     out.mkdir()
-    assert "exists already" in refusal(run, out)
-    assert "exists already" in refusal(run, run / "config.json")
+    assert "exists already" in unpublished(run, out)
+    assert "exists already" in unpublished(run, run / "config.json")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert "exists already" in refusal(run, tmp_path / "dangling")
+    assert "exists already" in unpublished(run, tmp_path / "dangling")
     with pytest.raises(QuorumError, match="there is no folder"):
         publish(run, tmp_path / "no" / "bundle")
 
@@ -226,10 +214,10 @@ def test_links_to_elsewhere_are_refused(run: Path, out: Path, tmp_path: Path, na
     else:
         elsewhere.write_bytes(b"<html></html>")
     (run / name).symlink_to(elsewhere)
-    assert "is not a plain file" in refusal(run, out)
+    assert "is not a plain file" in unpublished(run, out)
     (run / name).unlink()
     (run / name).mkdir()
-    assert "is not a plain file" in refusal(run, out)
+    assert "is not a plain file" in unpublished(run, out)
 
 
 def test_a_ledger_from_elsewhere_comes_as_far_as_the_certificate(
@@ -249,9 +237,9 @@ def test_a_ledger_from_elsewhere_comes_as_far_as_the_certificate(
     assert any(
         "2 more entries and a line that was cut off" in sentence for sentence in later.sentences()
     )
-    assert "there is no ledger" in refusal(run, out.with_name("b"), ledger=tmp_path / "none")
+    assert "there is no ledger" in unpublished(run, out.with_name("b"), ledger=tmp_path / "none")
     book.write_bytes(ledger_of(*BOTH, identity="cd" * 16))
-    assert "of another ledger" in refusal(run, out.with_name("b"), ledger=book)
+    assert "of another ledger" in unpublished(run, out.with_name("b"), ledger=book)
 
 
 def test_what_a_torn_line_held_does_not_leave(making: Making, out: Path) -> None:
@@ -277,7 +265,7 @@ def test_facts_that_quorum_did_not_write_keep_a_ledger_at_home(
     making: Making, out: Path, facts: dict[str, Any]
 ) -> None:
     run = making(ledger_of(charge(FLOOR, 1, **facts)), FLOOR)
-    assert f"has a fact {next(iter(facts))!r}" in refusal(run, out)
+    assert f"has a fact {next(iter(facts))!r}" in unpublished(run, out)
     publish(run, out, without_ledger=True)
     assert names(out) == USUAL - {"ledger.jsonl"}
     assert b"alice" not in b"".join(path.read_bytes() for path in out.iterdir())
@@ -289,7 +277,7 @@ def test_facts_that_quorum_did_not_write_keep_a_ledger_at_home(
 def test_released_prefixes_leave_only_if_asked_for_and_charged(
     run: Path, out: Path, tmp_path: Path
 ) -> None:
-    assert "nothing that was released" in refusal(run, out, with_released=True)
+    assert "nothing that was released" in unpublished(run, out, with_released=True)
     path = run / "released.parquet"
     facts = {"ledger": "ab" * 16, **event_to_json(FLOOR)}
     for wrong in (
@@ -299,7 +287,7 @@ def test_released_prefixes_leave_only_if_asked_for_and_charged(
         {},
     ):
         save_released(some_prefixes(), path, wrong)
-        assert "names no release that gave" in refusal(run, out, with_released=True)
+        assert "names no release that gave" in unpublished(run, out, with_released=True)
     save_released(some_prefixes(), path, facts)
     assert "released.parquet" in publish(run, out).stayed
     publish(run, tmp_path / "second", with_released=True)

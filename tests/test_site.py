@@ -1,6 +1,7 @@
 """The site as a reader opens it from a disk: it is whole, is found by words, and fits a phone."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from browsers import a_browser
 
 pytest.importorskip("material", reason="mkdocs-material is not installed")
@@ -18,17 +20,38 @@ ROOT = Path(__file__).parent.parent
 PHONE = 390
 
 
+def build(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What `make docs` does, into another folder."""
+    (options,) = re.findall(r"mkdocs build (.+)", (ROOT / "Makefile").read_text())
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", *options.split(), "--site-dir", str(folder)],
+        cwd=source,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.fixture(scope="module", name="site")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole site, built without a warning."""
     folder = tmp_path_factory.mktemp("site")
-    subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-        check=True,
-    )
+    built = build(ROOT, folder)
+    assert built.returncode == 0, built.stderr
     return folder
+
+
+@pytest.mark.parametrize("link", ["none.md", "index.md#none"])
+def test_a_link_to_nowhere_stops_the_build(tmp_path: Path, link: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# One\n\n[two]({link})\n")
+    rules = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["validation"]
+    facts = {"site_name": "one", "validation": rules}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(facts))
+    built = build(tmp_path, tmp_path / "site")
+    assert built.returncode == 1
+    assert link in built.stderr
 
 
 @pytest.fixture(name="asked")
@@ -72,6 +95,12 @@ def test_no_page_is_wider_than_a_phone(site: Path, page: Any) -> None:
         if width > PHONE:
             wide[file.name] = width
     assert wide == {}
+
+
+def test_a_picture_opens_large(site: Path, page: Any) -> None:
+    page.goto((site / "index.html").as_uri())
+    page.click("img >> nth=0")
+    assert page.url.endswith("pictures/flow.svg")
 
 
 def test_a_line_that_is_wider_than_a_phone_would_be_noticed(page: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Prints the tables of docs/choosing.md. It looks at no data: everything is planned.
+"""Prints the tables of docs/choosing.md and docs/release-plan.md: all is planned, no data read.
 
     python -m reproduction.tables.choosing
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md and the flow of the README.
+"""The pictures that are drawn from plans, or from nothing but their idea.
 
 The experts in them are made up; thresholds, noise and costs are those of real plans.
 """
@@ -8,19 +8,14 @@ from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import Circle
 
 from quorum_rl.privacy import ReleasePlan, TrainingEvent, plan_release, total_epsilon
 from quorum_rl.privacy.expectation import Floats, laplace_quantile
+from reproduction.tables import flows
+from reproduction.tables.flows import FAINT, INK, PAPER, PRIVATE, PUBLIC, arrow, card
 
-INK: Final = "#1f2933"
-FAINT: Final = "#64748b"
-PAPER: Final = "#fbfaf7"  # a light card, which is readable on a dark page too
-PRIVATE: Final = "#b45309"
-PUBLIC: Final = "#0f766e"
-LEDGER: Final = "#475569"
 STYLE: Final[Any] = {
     "font.size": 11,
     "text.color": INK,
@@ -32,90 +27,60 @@ STYLE: Final[Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-Place = tuple[float, float]
 
 
 def pictures() -> Iterator[tuple[str, Figure]]:
     with mpl.rc_context(STYLE):
         drawn = {
-            "flow": flow(),
+            "flow": flows.flow(),
+            "step": step(),
             "expert": experts(),
             "agreement": agreement(),
             "threshold": threshold(),
-            "stages": stages(),
+            "stages": flows.stages(),
             "budget": budget(),
+            "path": flows.path(),
+            "parts": flows.parts(),
+            "sites": flows.sites(),
+            "chain": flows.chain(),
         }
     yield from drawn.items()
 
 
-def card(width: float, height: float) -> tuple[Figure, Axes]:
-    """A light card with axes."""
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
-    return figure, figure.add_subplot()
-
-
-def canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """A light card to draw boxes on."""
-    figure, axes = card(width, height)
-    axes.set(xlim=(0, 10), ylim=(0, 5.5))
-    axes.set_axis_off()
-    return figure, axes
-
-
-def rounded(axes: Axes, corner: Place, size: Place, radius: float, **style: Any) -> None:
-    shape = f"round,pad=0,rounding_size={radius}"
-    axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **style))
-
-
-def box(axes: Axes, corner: Place, size: Place, title: str, text: str, colour: str) -> None:
-    """A rounded box with a title and a few words under it."""
-    rounded(axes, corner, size, 0.12, facecolor="white", edgecolor=colour, linewidth=1.8)
-    middle, top = corner[0] + size[0] / 2, corner[1] + size[1]
-    axes.text(middle, top - 0.13, title, ha="center", va="top", color=colour, weight="bold")
-    axes.text(middle, top - 0.46, text, ha="center", va="top", fontsize=9.5, linespacing=1.3)
-
-
-def flow() -> Figure:
-    """The whole flow: what stays inside, what may leave, and what is written down first."""
-    figure, axes = canvas(8, 4.4)
-    axes.axvspan(0, 3.05, color=PRIVATE, alpha=0.07, linewidth=0)
-    axes.axvspan(7.0, 10, color=PUBLIC, alpha=0.07, linewidth=0)
-    for middle, heading, colour in (
-        (1.52, "stays inside", PRIVATE),
-        (5.02, "two private stages", INK),
-        (8.5, "may be published", PUBLIC),
+def step() -> Figure:
+    """A private step: what experts contribute, clipped, and the sum with its noise."""
+    figure = Figure(figsize=(6.4, 2.9), layout="constrained", facecolor=PAPER)
+    learned, clipped, summed = figure.subplots(1, 3)
+    random = np.random.default_rng(11)
+    angles = np.append(random.normal(0.75, 0.5, 9), -1.2)  # the last is unlike the others
+    lengths = np.append(random.uniform(0.75, 1.3, 9), 1.6)
+    moves = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    short = moves * np.minimum(1, 0.7 / lengths)[:, None]
+    for axes, drawn in ((learned, moves), (clipped, short)):
+        for place, (x, y) in enumerate(drawn):
+            colour = PRIVATE if place == len(drawn) - 1 else FAINT
+            arrow(axes, (0, 0), (x, y), colour, mutation_scale=9, linewidth=1.4)
+    ring: dict[str, Any] = {"fill": False, "edgecolor": INK, "linestyle": "--", "linewidth": 1.0}
+    clipped.add_patch(Circle((0, 0), 0.7, **ring))
+    for end, colour, height in ((short[:-1].sum(0), FAINT, -0.4), (short.sum(0), PRIVATE, -0.63)):
+        mean = end / len(short)
+        for deviations in (1, 2):
+            cloud: dict[str, Any] = {"color": colour, "alpha": 0.13, "linewidth": 0}
+            summed.add_patch(Circle(mean, 0.2 * deviations, **cloud))
+        arrow(summed, (0, 0), tuple(mean), colour, mutation_scale=9, shrinkB=0)
+        said = "with that expert" if colour == PRIVATE else "without"
+        summed.text(0.3, height, said, color=colour, ha="center", fontsize=10)
+    for axes, title, middle, reach in (
+        (learned, "each learns\nfrom its own log", (0.4, -0.3), 1.35),
+        (clipped, "nobody moves it\nfurther than this", (0.4, -0.3), 1.35),
+        (summed, "the mean\nand its noise", (0.35, 0.12), 0.85),
     ):
-        axes.text(middle, 5.12, heading, ha="center", weight="bold", color=colour)
-    upper, lower = 3.5, 1.6
-    inside, stage, outside = (0.2, 2.65), (3.75, 2.55), (7.2, 2.6)  # left ends and widths
-    for (left, width), bottom, title, text, colour in (
-        (inside, upper, "experts", "many policies,\nasked for probabilities", PRIVATE),
-        (inside, lower, "demonstrations", "what they did:\nstates and actions", PRIVATE),
-        (stage, upper, "1  release", "beginnings that\na quorum agrees on", INK),
-        (stage, lower, "2  training", "with noise on the rest,\nwithout on released", INK),
-        (outside, upper, "released prefixes", "short real episodes,\nno names", PUBLIC),
-        (outside, lower, "policy", "one network\nthat acts", PUBLIC),
-    ):
-        box(axes, (left, bottom), (width, 1.3), title, text, colour)
-    box(axes, (7.2, 0.12), (2.6, 1.1), "certificate", "ε and δ, as spent", PUBLIC)
-    rounded(axes, (0.2, 0.12), (6.1, 1.0), 0.12, facecolor=LEDGER, edgecolor=LEDGER)
-    on_ledger: dict[str, Any] = {"ha": "center", "va": "center", "color": "white"}
-    axes.text(3.25, 0.78, "ledger", weight="bold", **on_ledger)
-    text = "every look at private data is written here first"
-    axes.text(3.25, 0.42, text, fontsize=9.5, **on_ledger)
-    for start, end, colour in (
-        ((1.52, 3.5), (1.52, 2.9), PRIVATE),
-        ((2.85, 4.15), (3.75, 4.15), PRIVATE),
-        ((2.85, 2.6), (3.75, 3.65), PRIVATE),
-        ((2.85, 2.2), (3.75, 2.2), PRIVATE),
-        ((6.3, 4.15), (7.2, 4.15), PUBLIC),
-        ((7.2, 3.65), (6.3, 2.6), PUBLIC),
-        ((6.3, 2.1), (7.2, 2.1), PUBLIC),
-        ((6.3, 0.62), (7.2, 0.62), LEDGER),
-        ((5.02, 1.6), (5.02, 1.12), LEDGER),
-    ):
-        style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 15, "linewidth": 1.8}
-        axes.add_patch(FancyArrowPatch(start, end, color=colour, **style))
+        for name, centre in zip("xy", middle, strict=True):
+            axes.set(**{f"{name}lim": (centre - reach, centre + reach)})
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        axes.set_title(title, fontsize=10.5)
+        axes.plot(0, 0, "o", color=INK, markersize=4)
     return figure
 
 
@@ -210,31 +175,6 @@ def threshold() -> Figure:
     axes.set(xlabel="count after noise", ylabel="how likely", yticks=[])
     axes.set_ylim(0, top * 1.12)
     axes.legend(frameon=False, loc="upper right", fontsize=10)
-    return figure
-
-
-def stages() -> Figure:
-    """Whose trajectories which stage reads, and which steps have noise."""
-    figure, axes = canvas(6.4, 3.5)
-    axes.text(0.1, 5.15, "Every expert's trajectories, told apart by position", weight="bold")
-    for row, name in enumerate(("expert 1", "expert 2", "expert 3")):
-        y = 4.35 - 0.55 * row
-        axes.text(1.55, y + 0.18, name, ha="right", va="center", fontsize=10)
-        for place in range(12):
-            colour, alpha = (INK, 0.85) if place < 4 else (PRIVATE, 0.55)
-            corner = 1.8 + 0.66 * place, y
-            rounded(axes, corner, (0.5, 0.36), 0.06, color=colour, alpha=alpha, linewidth=0)
-    axes.text(3.03, 2.72, "pool: release only, once", ha="center", fontsize=10)
-    axes.text(7.05, 2.72, "the rest: private steps only", ha="center", fontsize=10, color=PRIVATE)
-    axes.text(0.1, 1.95, "Steps of training, drawn before it starts", weight="bold")
-    private = np.random.default_rng(5).permutation(np.arange(30) % 2 == 0)
-    for place, noisy in enumerate(private):
-        colour = PRIVATE if noisy else PUBLIC
-        rounded(axes, (0.25 + 0.32 * place, 1.05), (0.2, 0.5), 0.05, color=colour, linewidth=0)
-    small: dict[str, Any] = {"fontsize": 10, "va": "center"}
-    axes.text(0.25, 0.5, "private: noise, charged", color=PRIVATE, **small)
-    text = "on released prefixes: no noise, free"
-    axes.text(9.75, 0.5, text, color=PUBLIC, ha="right", **small)
     return figure
 
 

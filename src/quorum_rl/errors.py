@@ -44,7 +44,7 @@ def require_packages(what: str, extra: str, *packages: str) -> None:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> QuorumError:
     """The error for a name that is not in a list of names, with the nearest one suggested."""
     names = sorted(known)
-    by_lower_case = {one.lower(): one for one in names}
+    by_lower_case = {known_name.lower(): known_name for known_name in names}
     near = get_close_matches(name.lower(), list(by_lower_case), n=1)
     hint = f" (did you mean {by_lower_case[near[0]]}?)" if near else ""
     return QuorumError(f"unknown {kind} {name!r}{hint}: choose one of {', '.join(names)}.")
@@ -76,6 +76,10 @@ PERSON: Final = Rule(
         and name.isprintable()
         and name == name.strip()
     ),
+)
+SEED: Final = Rule(
+    f"a whole number from 0 to {2**32 - 1}",
+    lambda seed: isinstance(seed, Integral) and 0 <= int(seed) < 2**32,
 )
 
 

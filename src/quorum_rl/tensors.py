@@ -101,7 +101,7 @@ def checksum(said: dict[str, Any], tensors: Tensors) -> str:
     return digest.hexdigest()
 
 
-class _Place(NamedTuple):
+class _Extent(NamedTuple):
     """Where a tensor lies, in bytes after the header, and what it is."""
 
     dtype: np.dtype[Any]
@@ -110,7 +110,7 @@ class _Place(NamedTuple):
     last: int
 
 
-def _place(name: str, about: Any) -> _Place:
+def _place(name: str, about: Any) -> _Extent:
     """What the header says about a tensor.
 
     Raises:
@@ -126,7 +126,7 @@ def _place(name: str, about: Any) -> _Place:
     dtype, (first, last) = np.dtype(DTYPES[about["dtype"]]), offsets
     if last - first != dtype.itemsize * math.prod(shape):
         raise ValueError(f"tensor {name!r} has another size than its shape says")
-    return _Place(dtype, tuple(shape), first, last)
+    return _Extent(dtype, tuple(shape), first, last)
 
 
 def _are_whole(numbers: Any) -> bool:
@@ -135,7 +135,7 @@ def _are_whole(numbers: Any) -> bool:
     )
 
 
-def _check_tiling(places: Iterable[_Place], size: int) -> None:
+def _check_tiling(places: Iterable[_Extent], size: int) -> None:
     """Tensors must follow each other without a gap up to the end: else bytes mean two things."""
     end = 0
     for first, last in sorted((place.first, place.last) for place in places):

@@ -36,9 +36,7 @@ trainings = st.builds(
     noise_multiplier=st.sampled_from([1.5, 3.0]),
     steps=st.sampled_from([1, 100]),
 )
-few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @few

@@ -133,7 +133,7 @@ commands = st.builds(
 
 
 @given(commands)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_written_is_read_as_the_same_command(words: Words) -> None:
     table = tomllib.loads(as_toml(["some", "words"], words))["some"]["words"]
     assert parse(Words, [], values_of(Words, table, "here")) == words

@@ -50,6 +50,7 @@ def test_words_become_the_fields_of_a_command() -> None:
     ("words", "sentence"),
     [
         ((*FIT, "--epsilonn", "1"), "unknown flag --epsilonn (did you mean --epsilon?)."),
+        ((*FIT, "--sites", "north=20"), "logs at sites of their own are for 'quorum site fit'"),
         ((*FIT, "-x"), "unknown flag -x: see --help-all for those there are."),
         ((*FIT, "--epsilon", "much"), "--epsilon is 'much': give a number."),
         ((*FIT, "--seed", "1.5"), "--seed is '1.5': give a whole number."),

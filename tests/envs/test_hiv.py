@@ -189,7 +189,7 @@ log_states = st.tuples(*[st.floats(low, high) for low, high in
     [(3, 6.5), (-1, 4), (-2, 5), (-3, 3), (-2, 7), (0, 6)]])  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     logs=log_states,
     drugs=st.tuples(st.floats(0, 1), st.floats(0, 1)),

@@ -2,23 +2,13 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from refusals import refusal
 
 from quorum_rl.envs import AnyWorld, World, checked, get_world, grid, with_params, world_names
-from quorum_rl.errors import QuorumError
-
-
-def message(call: Any, *arguments: Any, **named: Any) -> str:
-    with pytest.raises(QuorumError) as caught:
-        call(*arguments, **named)
-    text = str(caught.value)
-    assert text.endswith(".")
-    assert "\n" not in text
-    return text
 
 
 @pytest.fixture(params=world_names())
@@ -43,7 +33,7 @@ def test_a_file_without_the_world_is_named(
     path = tmp_path / "mine.py"
     if content is not None:
         path.write_text(content)
-    text = message(get_world, f"{path}:{attribute}")
+    text = refusal(get_world, f"{path}:{attribute}")
     assert str(path) in text
     assert said in text
 
@@ -56,15 +46,15 @@ def test_a_world_is_found_in_a_users_own_file(tmp_path: Path) -> None:
 
 def test_unknown_names_and_what_is_no_number_are_named_with_the_nearest_known_one() -> None:
     world, wrong = get_world("CartPole"), {"gravity": "heavy"}
-    assert "'cartpol' (did you mean CartPole?)" in message(get_world, "cartpol")
-    assert "parameter 'gravit' (did you mean gravity?)" in message(with_params, world, gravit=9.0)
-    assert "'heavy'" in message(with_params, world, **wrong)
+    assert "'cartpol' (did you mean CartPole?)" in refusal(get_world, "cartpol")
+    assert "parameter 'gravit' (did you mean gravity?)" in refusal(with_params, world, gravit=9.0)
+    assert "'heavy'" in refusal(with_params, world, **wrong)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_parameter_that_is_not_finite_is_refused(world: AnyWorld, value: float) -> None:
     for field in fields(world.default_params()):
-        text = message(with_params, world, **{field.name: value})
+        text = refusal(with_params, world, **{field.name: value})
         assert f"{world.name} parameter {field.name!r} is {value}" in text
 
 
@@ -75,12 +65,12 @@ def test_a_stack_of_settings_is_checked_too(world: AnyWorld) -> None:
     values = np.array(getattr(settings, name))
     values[7] = np.nan
     broken = type(settings)(**{**vars(settings), name: values})
-    assert f"{name!r} is nan" in message(checked, world, broken)
+    assert f"{name!r} is nan" in refusal(checked, world, broken)
 
 
 @pytest.mark.parametrize("limit", [0, -3, 2.5])
 def test_a_time_limit_that_is_no_number_of_steps_is_refused(world: AnyWorld, limit: float) -> None:
-    text = message(with_params, world, time_limit=limit)
+    text = refusal(with_params, world, time_limit=limit)
     assert f"'time_limit' is {limit}" in text
 
 

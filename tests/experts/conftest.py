@@ -13,7 +13,7 @@ from quorum_rl.experts.networks import Layer, Network
 from quorum_rl.experts.population import Population
 from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan
-from quorum_rl.experts.ppo.training import Judged, train_population
+from quorum_rl.experts.ppo.training import JudgedAgents, train_population
 
 
 class Trained(NamedTuple):
@@ -23,7 +23,7 @@ class Trained(NamedTuple):
     plan: Plan
     recipe: PpoRecipe
     seed: int
-    judged: Judged
+    judged: JudgedAgents
     chosen: npt.NDArray[np.intp]
 
 

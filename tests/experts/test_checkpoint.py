@@ -12,7 +12,7 @@ from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.agent import PpoRecipe
-from quorum_rl.experts.ppo.training import Judged, WaveState, shape_of_agents
+from quorum_rl.experts.ppo.training import JudgedAgents, WaveState, shape_of_agents
 from quorum_rl.tensors import write_tensors
 
 
@@ -21,7 +21,7 @@ def standing_tensors(recipe: PpoRecipe) -> dict[str, Any]:
     shape = shape_of_agents(CartPole(), recipe, 3)
     agents: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
     network = jax.tree.map(lambda leaf: leaf[:2], agents.networks.actor)
-    parts = {"judged": Judged(network, np.zeros(2, np.float32)), "agents": agents}
+    parts = {"judged": JudgedAgents(network, np.zeros(2, np.float32)), "agents": agents}
     return {
         f"{part}.{number}": leaf
         for part, tree in parts.items()

@@ -72,7 +72,7 @@ def test_half_precision_rounds_the_weights_and_answers_in_single(inputs: Any) ->
 batches = st.lists(st.sampled_from([1, 7, 30]), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(batches, st.floats(-100, 100), st.floats(0.1, 100), st.integers(0, 2**32 - 1))
 def test_running_moments_are_those_of_all_the_data(
     sizes: list[int], centre: float, spread: float, seed: int

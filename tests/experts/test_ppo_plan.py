@@ -25,7 +25,7 @@ def plans_and_returns(draw: st.DrawFn) -> tuple[Plan, Any]:
     return Plan(count, candidates, experts, total_steps=1), np.array(returns, np.float32)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(plans_and_returns())
 def test_every_setting_gives_its_best_and_the_best_runners_up_fill_up(
     made: tuple[Plan, Any],

@@ -18,7 +18,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.experts.ppo import training
 from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.training import (
-    Judged,
+    JudgedAgents,
     PopulationProgress,
     Stopped,
     WaveState,
@@ -30,12 +30,12 @@ from quorum_rl.experts.ppo.training import (
 CONFIGURATION: dict[str, Any] = {"world": "CartPole", "hidden": (8,), "seed": 1}
 
 
-def assert_same(judged: Judged, other: Judged) -> None:
+def assert_same(judged: JudgedAgents, other: JudgedAgents) -> None:
     for found, expected in zip(jax.tree.leaves(judged), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
-def again(trained: Any, **how: Any) -> Judged:
+def again(trained: Any, **how: Any) -> JudgedAgents:
     world, plan, recipe, seed, *_ = trained
     judged, chosen = train_population(world, plan, recipe, seed=how.pop("seed", seed), **how)
     assert len(chosen) == plan.experts
@@ -105,7 +105,7 @@ def test_a_standing_can_be_gone_on_from_more_than_once(trained: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def in_waves(trained: Any) -> tuple[Any, Judged]:
+def in_waves(trained: Any) -> tuple[Any, JudgedAgents]:
     """A short training of twelve agents in three waves, and what came of it."""
     world, plan, recipe, seed, *_ = trained
     short = replace(plan, settings=6, total_steps=10 * recipe.steps_per_iteration)
@@ -113,7 +113,9 @@ def in_waves(trained: Any) -> tuple[Any, Judged]:
     return made, again(made, agents_per_wave=4)
 
 
-def test_other_waves_change_no_bit_of_agents_and_returns(in_waves: tuple[Any, Judged]) -> None:
+def test_other_waves_change_no_bit_of_agents_and_returns(
+    in_waves: tuple[Any, JudgedAgents],
+) -> None:
     made, judged = in_waves
     # Waves of three are filled up to four, so each of the two devices still has two agents.
     assert_same(again(made, agents_per_wave=3), judged)
@@ -121,7 +123,7 @@ def test_other_waves_change_no_bit_of_agents_and_returns(in_waves: tuple[Any, Ju
 
 
 def test_a_wave_has_left_the_devices_when_the_next_one_is_made(
-    in_waves: tuple[Any, Judged], monkeypatch: pytest.MonkeyPatch
+    in_waves: tuple[Any, JudgedAgents], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown, alive = [], []
 
@@ -143,7 +145,7 @@ def test_a_wave_has_left_the_devices_when_the_next_one_is_made(
 
 @pytest.mark.parametrize("calls", [1, 3, 6])
 def test_stopping_in_any_wave_and_going_on_changes_no_bit(
-    in_waves: tuple[Any, Judged], tmp_path: Path, calls: int
+    in_waves: tuple[Any, JudgedAgents], tmp_path: Path, calls: int
 ) -> None:
     made, judged = in_waves
     path = tmp_path / "standing.safetensors"
@@ -160,13 +162,15 @@ def test_going_on_does_not_depend_on_the_copies_that_filled_up_the_devices(train
     assert_same(again(trained, standing=standing._replace(agents=filled)), trained.judged)
 
 
-def test_going_on_with_other_waves_finishes_the_one_under_way(in_waves: tuple[Any, Judged]) -> None:
+def test_going_on_with_other_waves_finishes_the_one_under_way(
+    in_waves: tuple[Any, JudgedAgents],
+) -> None:
     made, judged = in_waves
     standing = stopped_after(5, made, agents_per_wave=4)
     assert_same(again(made, standing=standing, agents_per_wave=3), judged)
 
 
-def test_seeds_may_be_large(in_waves: tuple[Any, Judged]) -> None:
+def test_seeds_may_be_large(in_waves: tuple[Any, JudgedAgents]) -> None:
     made, judged = in_waves
     large = stopped_after(1, made, agents_per_wave=4, seed=2**31 + 1)
     assert large.agents is not None

@@ -60,7 +60,7 @@ def test_mixing_with_the_uniform_policy_keeps_the_policys_own_proportions() -> N
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(policies_and_floors())
 def test_smoothing_gives_distributions_whose_least_probability_is_exactly_the_floor(
     case: tuple[Probabilities, float],
@@ -73,7 +73,7 @@ def test_smoothing_gives_distributions_whose_least_probability_is_exactly_the_fl
     assert made.p_min == p_min
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(policies_and_floors())
 def test_smoothing_preserves_the_likeliest_action_and_makes_it_the_only_likely_one(
     case: tuple[Probabilities, float],
@@ -86,7 +86,7 @@ def test_smoothing_preserves_the_likeliest_action_and_makes_it_the_only_likely_o
         assert ((found > p_min).sum(axis=1) == 1).all()
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(policies_and_floors())
 def test_mixing_reaches_the_floor_for_any_stochastic_policy_and_keeps_its_order(
     case: tuple[Probabilities, float],

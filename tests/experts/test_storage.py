@@ -292,11 +292,6 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_reason(tmp_path: Path, d
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(QuorumError, match=r"none\.safetensors.*no such file"):
-        load_population(tmp_path / "none.safetensors")
-
-
 def test_saving_into_a_folder_that_is_not_there_is_refused(
     population: Population, tmp_path: Path
 ) -> None:

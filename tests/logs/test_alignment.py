@@ -51,7 +51,11 @@ def test_transitions_of_experts_and_episodes_are_theirs(log: Demonstrations, rec
     for position, expert in enumerate((3, 7, 12)):
         numbers = log.transitions_of(position)
         assert {recorded[number].expert for number in numbers} == {expert}
-        within = [n for e in log.episodes_of(position) for n in log.transitions_in(e)]
+        within = [
+            number
+            for episode in log.episodes_of(position)
+            for number in range(*log.transition_offsets[[episode, episode + 1]])
+        ]
         assert within == list(numbers)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
@@ -211,7 +211,6 @@ distributions = hnp.arrays(
 ).filter(lambda rows: bool((rows.sum(axis=1) > 1e-3).all()))
 
 
-@settings(deadline=None)
 @given(distributions, st.data())
 def test_a_uniform_number_falls_into_the_interval_of_its_action(rows: Any, data: Any) -> None:
     probabilities = rows / rows.sum(axis=1, keepdims=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refusal
 
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import load_population, save_population
@@ -44,19 +45,15 @@ def without_digest(batch: Any) -> Any:
     return batch.replace_schema_metadata(kept)
 
 
-def refusal(path: Path, **choices: Any) -> str:
-    with pytest.raises(QuorumError) as refused:
-        open_demonstrations(path, **choices)
-    said = str(refused.value)
-    assert "\n" not in said
-    return said
+def fault_in(path: Path, **choices: Any) -> str:
+    return refusal(open_demonstrations, path, **choices)
 
 
 def test_one_digit_of_the_floor_is_found_out(path: Path) -> None:
     whole = path.read_bytes()
     assert whole.count(b'"p_min": 0.02') == 2  # Arrow has the schema at both ends
     path.write_bytes(whole.replace(b'"p_min": 0.02', b'"p_min": 0.42'))
-    assert "declares was changed after Quorum wrote it" in refusal(path, values=False)
+    assert "declares was changed after Quorum wrote it" in fault_in(path, values=False)
 
 
 @pytest.mark.parametrize("name", ["expert", "terminated", "truncated"])
@@ -67,7 +64,7 @@ def test_whose_an_episode_is_and_how_it_ended_is_looked_at_always(path: Path, na
         return batch.set_column(batch.schema.get_field_index(name), name, pa.array(other))
 
     rewritten(path, swapped)
-    assert f"column '{name}' was changed" in refusal(path, values=False)
+    assert f"column '{name}' was changed" in fault_in(path, values=False)
 
 
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
@@ -79,7 +76,7 @@ def test_a_single_value_is_found_out_by_the_pass_over_the_file(path: Path, name:
     whole[place] ^= 1
     path.write_bytes(whole)
     open_demonstrations(path, values=False)
-    assert f"column '{name}' was changed" in refusal(path)
+    assert f"column '{name}' was changed" in fault_in(path)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +94,12 @@ def test_values_that_no_import_takes_are_refused(
     column[3] = value
     wrong = replace(log, columns=log.columns._replace(**{name: column}))
     save_demonstrations(wrong, tmp_path / "wrong.arrow")
-    assert said in refusal(tmp_path / "wrong.arrow")
+    assert said in fault_in(tmp_path / "wrong.arrow")
 
 
 def test_a_file_without_its_digest_is_refused(path: Path) -> None:
     rewritten(path, without_digest)
-    assert "carries no digest" in refusal(path)
+    assert "carries no digest" in fault_in(path)
 
 
 def test_deeply_nested_metadata_is_refused_in_a_sentence(path: Path) -> None:
@@ -113,7 +110,7 @@ def test_deeply_nested_metadata_is_refused_in_a_sentence(path: Path) -> None:
         return batch.replace_schema_metadata(said | {DIGEST_KEY: digests_of(said)})
 
     rewritten(path, nested)
-    assert "what was declared is unreadable" in refusal(path)
+    assert "what was declared is unreadable" in fault_in(path)
 
 
 def test_what_an_exported_table_declares_cannot_be_changed(

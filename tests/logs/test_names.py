@@ -121,7 +121,7 @@ def test_who_else_takes_part_moves_nobody_into_another_part(way: str, tmp_path: 
     assert set(parts[0]) - set(parts[1]) == {names[0]}
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     st.sets(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=2),
     st.sampled_from(["arrow", "parquet", "arrays", "csv"]),

@@ -84,7 +84,7 @@ def test_words_times_and_gaps_become_numbers(tmp_path: Path, ending: str) -> Non
 ORDERS: dict[str, Any] = {"step_orders": True}
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(st.permutations(range(9)), st.sampled_from(["times", "words", "numbers", "seconds"]))
 def test_whatever_orders_the_rows_gives_the_same_demonstrations(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], kind: str

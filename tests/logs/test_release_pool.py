@@ -37,7 +37,7 @@ def content(demonstrations: Demonstrations) -> list[tuple[int, int]]:
 counts = st.lists(st.integers(1, 6), min_size=1, max_size=8)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(counts, st.integers(0, 4), st.integers(0, 3))
 def test_the_first_episodes_of_every_expert_with_enough_of_them_are_the_pool(
     episodes: list[int], per_expert: int, minimum: int
@@ -50,7 +50,7 @@ def test_the_first_episodes_of_every_expert_with_enough_of_them_are_the_pool(
     assert content(training) == [(e, i) for e in kept for i in range(per_expert, episodes[e])]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(counts, st.integers(1, 3), st.data())
 def test_adding_an_expert_moves_nothing_of_the_others(
     episodes: list[int], per_expert: int, data: st.DataObject

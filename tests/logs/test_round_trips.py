@@ -28,7 +28,7 @@ from quorum_rl.logs import (
     write_table,
 )
 
-FEW = settings(max_examples=15, deadline=None, derandomize=True)
+FEW = settings(max_examples=15, derandomize=True)
 
 
 @st.composite

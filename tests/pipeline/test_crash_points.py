@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from commands import networks
 from compiling import optimised
-from crash_points import CrashPoints, Program, everything_in, remembered_lines
+from crash_points import CrashPoints, Program, is_charged, outcome_of, remembered_lines
 from dying_disk import dying
 from fits import SETTINGS, crowd, fitted
 
-from quorum_rl.budget import Ledger, read_certificate, read_ledger
+from quorum_rl.budget import Ledger, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.pipeline import run
@@ -35,20 +34,15 @@ def prepare(place: Path) -> None:
 
 def result(place: Path) -> Any:
     """All that must be the same: the policy, the certificate, what was charged, what is there."""
-    made = read_certificate(place / "run" / "certificate.json")
     return (
-        networks(place / "run"),
+        *outcome_of(place / "run", place / "run" / "ledger.jsonl", place),
         [path.read_text() for path in place.glob("run/*.json") if path.name in ANSWERS],
-        (made.epsilon, made.marks, made.statement),
-        read_ledger(place / "run" / "ledger.jsonl").events,
-        everything_in(place),
         remembered_lines(place),
     )
 
 
 def paid(place: Path) -> bool:
-    ledger = place / "run" / "ledger.jsonl"
-    return ledger.exists() and bool(read_ledger(ledger).charges)
+    return is_charged(place / "run" / "ledger.jsonl")
 
 
 def fit_by(choices: Mapping[str, Any]) -> Program:

@@ -3,21 +3,25 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import optax
 import pytest
 from commands import networks
-from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, named
+from fits import EXPERTS, HORIZON, SETTINGS, Crowd, fitted, interrupted, named
 from tree_logs import TableExperts
 
 from quorum_rl.budget import commitment, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
+from quorum_rl.learners import Bc
 from quorum_rl.pipeline import context
 from quorum_rl.release import read_released_with_facts, save_released
+from quorum_rl.training import Optimiser, TrainsEverything, mean_gradient
 
 PRIVATE: dict[str, Any] = {"settings": replace(SETTINGS, method="dp-sgd"), "seed": None}
 OTHER_DATA = (
@@ -26,20 +30,10 @@ OTHER_DATA = (
 OTHER_KEYS = r"other keys or another configuration .*; nothing was charged\.$"
 
 
-class StoppedError(Exception):
-    """Whatever ends a process."""
-
-
 def stopped(one: Crowd, folder: Path, patch: pytest.MonkeyPatch, **choices: Any) -> None:
     """A run that has paid for its steps and taken none."""
-
-    def stop(*_: Any) -> Any:
-        raise StoppedError
-
-    with patch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.training_stage.fresh", stop)
-        with pytest.raises(StoppedError):
-            fitted(one, folder, **{**PRIVATE, **choices})
+    at = "quorum_rl.pipeline.training_stage.fresh"
+    interrupted(one, folder, at, patch, **{**PRIVATE, **choices})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -127,6 +121,62 @@ def test_without_the_commitment_a_copy_makes_a_second_policy_of_one_charge(
     assert networks(tmp_path / "run") != networks(tmp_path / "copy")
 
 
+def contributing(times: float) -> dict[str, Any]:
+    """A contribution of one's own: what it does is in its code, and in no field of it."""
+
+    @dataclass(frozen=True)
+    class Own(TrainsEverything):
+        transitions: int = 4
+
+        def __call__(self, *told: Any) -> Any:
+            return jax.tree.map(lambda leaf: times * leaf, mean_gradient(*told))
+
+    own = replace(PRIVATE["settings"], transitions_per_expert=None, contribution=Own())
+    return {"settings": own}
+
+
+def learning(times: float) -> dict[str, Any]:
+    @dataclass(frozen=True)
+    class Own(Bc):
+        def loss_from_outputs(self, *told: Any) -> Any:
+            return times * super().loss_from_outputs(*told)
+
+    return {"learner": Own(hidden_sizes=(2,))}
+
+
+def stepping(decay: float) -> dict[str, Any]:
+    own = Optimiser("own", optax.trace(decay))
+    return {"settings": replace(PRIVATE["settings"], optimiser=own, private_learning_rate=0.1)}
+
+
+@pytest.mark.parametrize("own", [contributing, learning, stepping])
+def test_one_noise_is_not_taken_for_other_code(
+    own: Callable[[float], dict[str, Any]],
+    everyone: Crowd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Code of the same name and fields, edited while the run was stopped."""
+    one, folder = named(everyone, own.__name__), tmp_path / "run"
+    stopped(one, folder, monkeypatch, **own(0.9))
+    (folder / "config.json").rename(tmp_path / "begun.json")
+    with pytest.raises(QuorumError, match=OTHER_KEYS):
+        fitted(one, folder, **PRIVATE | own(0.5))
+    shutil.copy(tmp_path / "begun.json", folder / "config.json")
+    with pytest.raises(QuorumError, match=r"begun with (contribution|learner|optimiser)_code = "):
+        fitted(one, folder, **PRIVATE | own(0.5))
+    fitted(one, folder, **PRIVATE | own(0.9))
+
+
+def test_without_the_digest_of_code_one_noise_is_taken_for_other_code(
+    everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the test above fails."""
+    monkeypatch.setattr("quorum_rl.pipeline.settings.code_digest", lambda *_: "any")
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_one_noise_is_not_taken_for_other_code(stepping, everyone, tmp_path, monkeypatch)
+
+
 def with_one_other_action(one: Crowd) -> Crowd:
     """Another log of the same shape, declared facts and identity."""
     actions = one.log.columns.actions.copy()
@@ -180,14 +230,8 @@ def test_a_log_may_be_corrected_before_anything_is_charged(
     everyone: Crowd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = named(everyone, "corrected")
-
-    def stop(*_: Any, **__: Any) -> Any:
-        raise StoppedError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.run.recall", stop)
-        with pytest.raises(StoppedError):
-            fitted(one, tmp_path / "run", **PRIVATE)
+    at = "quorum_rl.pipeline.run.recall"
+    interrupted(one, tmp_path / "run", at, monkeypatch, **PRIVATE)
     fitted(with_one_other_action(one), tmp_path / "run", **PRIVATE)
 
 
@@ -228,13 +272,8 @@ def test_one_noise_is_not_added_to_what_two_sets_of_experts_answer(
     one, folder = named(everyone, "other experts"), tmp_path / "run"
     choices: dict[str, Any] = {"settings": SETTINGS, "seed": None}
 
-    def stop(*_: Any) -> Any:
-        raise StoppedError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.release_stage.save_released", stop)
-        with pytest.raises(StoppedError):
-            fitted(kept(one, 0.9), folder, **choices)
+    at = "quorum_rl.pipeline.release_stage.save_released"
+    interrupted(kept(one, 0.9), folder, at, monkeypatch, **choices)
     assert len(read_ledger(folder / "ledger.jsonl").charges) == 1
     (folder / "private" / "remaining.npz").unlink(missing_ok=True)
     with pytest.raises(QuorumError, match=OTHER_DATA):

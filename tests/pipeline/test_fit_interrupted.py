@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fits import LONG, SETTINGS, Crowd, fitted, named
+from fits import LONG, SETTINGS, Crowd, fitted, interrupted, named
 
 from quorum_rl.budget import read_ledger
 from quorum_rl.errors import QuorumError
@@ -23,26 +23,8 @@ from quorum_rl.policy import Policy
 CHILD = Path(__file__).parents[1] / "support" / "killed_fit.py"
 
 
-class PowerCutError(Exception):
-    """Whatever ends a process."""
-
-
-def cut(*_: Any, **__: Any) -> Any:
-    raise PowerCutError
-
-
 def charges(folder: Path) -> int:
     return len(read_ledger(folder / "ledger.jsonl").charges)
-
-
-def interrupted(
-    one: Crowd, folder: Path, at: str, monkeypatch: pytest.MonkeyPatch, **choices: Any
-) -> None:
-    """Run until the function `at` of the fit is called, or of a class named there."""
-    with monkeypatch.context() as patched:
-        patched.setattr(at, cut)
-        with pytest.raises(PowerCutError):
-            fitted(one, folder, **choices)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +79,12 @@ def test_another_log_in_the_folder_of_an_interrupted_run_is_refused(
             "counting rods",
             r"rounding\.libraries = numpy .*, scipy .*, not counting rods",
         ),
+        (
+            "quorum_rl.pipeline.context._threads",
+            "an abbot",
+            r"rounding\.threads = .*, not an abbot",
+        ),
+        ("quorum_rl.pipeline.context._flags", ["fast"], r"rounding\.flags = .*, not \['fast'\]"),
         ("quorum_rl.pipeline.private_steps.default_chunk", 16, r"rounding\.chunk = \d+, not 16"),
     ],
 )

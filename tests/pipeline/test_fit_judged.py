@@ -7,7 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named, same_weights
+from fits import (
+    DELTA,
+    EPSILON,
+    SETTINGS,
+    Crowd,
+    crowd,
+    fitted,
+    interrupted,
+    named,
+    same_weights,
+)
 
 from quorum_rl.budget import (
     ASSUMPTIONS,
@@ -25,6 +35,7 @@ from quorum_rl.pipeline import FitSettings, Fitted, judging_stage
 from quorum_rl.privacy import total_epsilon
 
 LOCAL: Final = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=2)
+CERTIFIED: Final = "quorum_rl.budget.Budget.finite_certificate"
 CHOICES: Final[dict[str, Any]] = {
     "experts": None,
     "settings": LOCAL,
@@ -33,14 +44,6 @@ CHOICES: Final[dict[str, Any]] = {
     "judges": 0.15,
     "return_bounds": (0, 5),
 }
-
-
-class PowerCutError(Exception):
-    """Whatever ends a process."""
-
-
-def cut(*_: Any, **__: Any) -> Any:
-    raise PowerCutError
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +134,9 @@ def test_without_a_seed_too_a_run_goes_on_to_the_same_answers(
 
     monkeypatch.setattr("quorum_rl.pipeline.judging_stage.verdicts", heard)
     choices = CHOICES | {"seed": None}
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.budget.Budget.finite_certificate", cut)
-        with pytest.raises(PowerCutError):
-            fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
-    fitted(named(everyone, "judged, unseeded"), tmp_path / "run", **choices)
+    one = named(everyone, "judged, unseeded")
+    interrupted(one, tmp_path / "run", CERTIFIED, monkeypatch, **choices)
+    fitted(one, tmp_path / "run", **choices)
     assert (said[0] == said[1]).all()
     assert len(read_ledger(tmp_path / "run" / "ledger.jsonl").charges) == 3
 
@@ -151,10 +152,8 @@ def test_a_run_that_is_killed_with_its_values_fitted_fits_the_same_again_and_pay
 
     monkeypatch.setattr("quorum_rl.pipeline.judging_stage.fitted_values", kept)
     one, choices = named(everyone, "judged, killed"), CHOICES | {"seed": None}
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.pipeline.judging_stage.told_by", cut)
-        with pytest.raises(PowerCutError):
-            fitted(one, tmp_path / "run", **choices)
+    at = "quorum_rl.pipeline.judging_stage.told_by"
+    interrupted(one, tmp_path / "run", at, monkeypatch, **choices)
     fitted(one, tmp_path / "run", **choices)
     assert (made[0].head == made[1].head).all()
     events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
@@ -168,10 +167,7 @@ def test_a_run_goes_on_under_its_own_ledger_alone(
     books = [Budget.create(tmp_path / name, epsilon=9.0, delta=DELTA) for name in ("one", "two")]
     choices = CHOICES | {"seed": None, "accepted": (*ASSUMPTIONS, "other-experts")}
     one, folder = named(everyone, "judged, two ledgers"), tmp_path / "run"
-    with monkeypatch.context() as patched:
-        patched.setattr("quorum_rl.budget.Budget.finite_certificate", cut)
-        with pytest.raises(PowerCutError):
-            fitted(one, folder, budget=books[0], **choices)
+    interrupted(one, folder, CERTIFIED, monkeypatch, budget=books[0], **choices)
     told = (folder / "judging.json").read_bytes()
     with pytest.raises(QuorumError, match="was begun under the ledger"):
         fitted(one, folder, budget=books[1], **choices)
@@ -208,10 +204,13 @@ def test_stages_that_cost_the_same_pay_for_themselves_whatever_a_run_is_killed_a
     alike = replace(LOCAL, private_steps=values.steps, noise_multiplier=values.noise_multiplier)
     choices, book = CHOICES | {"settings": alike}, tmp_path / "run" / "ledger.jsonl"
     for at, charges in (("run.judged", 1), ("judging_stage.fitted_values", 2)):
-        with monkeypatch.context() as patched:
-            patched.setattr(f"quorum_rl.pipeline.{at}", cut)
-            with pytest.raises(PowerCutError):
-                fitted(named(everyone, "judged, alike"), tmp_path / "run", **choices)
+        interrupted(
+            named(everyone, "judged, alike"),
+            tmp_path / "run",
+            f"quorum_rl.pipeline.{at}",
+            monkeypatch,
+            **choices,
+        )
         assert len(read_ledger(book).charges) == charges
     made = fitted(named(everyone, "judged, alike"), tmp_path / "run", **choices)
     assert made.plan.events[0] == made.plan.events[1]

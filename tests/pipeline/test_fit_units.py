@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, named
+from fits import DELTA, EPSILON, SETTINGS, Crowd, crowd, fitted, interrupted, named
 
 from quorum_rl.budget import check_certificate, read_ledger
 from quorum_rl.dictionary import Column, Dictionary
@@ -31,14 +31,6 @@ CHOICES: Final[dict[str, Any]] = {
     "learner_settings": {"hidden_sizes": (2,)},
     "units": "auto",
 }
-
-
-class PowerCutError(Exception):
-    """Whatever ends a process."""
-
-
-def cut(*_: Any, **__: Any) -> Any:
-    raise PowerCutError
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +119,7 @@ def test_a_run_that_was_killed_finds_the_same_units_for_one_charge(
         return found[-1]
 
     monkeypatch.setattr(units_stage, "ask_units", heard)
-    with monkeypatch.context() as patched:
-        patched.setattr(at, cut)
-        with pytest.raises(PowerCutError):
-            fitted(one, tmp_path, **choices)
+    interrupted(one, tmp_path, at, monkeypatch, **choices)
     assert len(read_ledger(tmp_path / "ledger.jsonl").charges) == 1
     made = fitted(one, tmp_path, **choices)
     check_paid(made)

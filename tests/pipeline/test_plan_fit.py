@@ -69,7 +69,7 @@ def test_accounting_the_stages_together_needs_less_noise_than_adding_up_their_pa
     assert both.private.noise_multiplier < 0.99 * apart
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(
     epsilon=st.floats(0.2, 8.0),
     log_delta=st.floats(-8.0, -3.0),

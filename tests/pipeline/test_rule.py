@@ -48,7 +48,7 @@ def gaussian_spread(epsilon: float, delta: float) -> float:
     return float(brentq(excess, 1e-4, 50))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(experts=st.integers(20, 5000), epsilon=st.sampled_from([0.1, 0.5, 1.0, 3.0, 10.0]))
 def test_noise_over_signal_is_that_of_one_gaussian_mechanism_with_the_whole_budget(
     experts: int, epsilon: float

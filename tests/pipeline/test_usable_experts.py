@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import DELTA, EPSILON, LEARNER, SETTINGS, Crowd, crowd, fitted, named
+from refusals import refusal
 
 from quorum_rl.budget import ASSUMPTIONS, Budget, Ledger, read_ledger
 from quorum_rl.errors import QuorumError
@@ -37,12 +38,11 @@ def refused(one: Crowd, tmp_path: Path, **choices: Any) -> str:
     Ledger.create(ledger, epsilon=EPSILON, delta=DELTA)
     before = ledger.read_bytes()
     one = filed(one, tmp_path)
-    with pytest.raises(QuorumError) as caught:
-        fitted(one, tmp_path / "run", budget=Budget.open(ledger), **choices)
+    said = refusal(fitted, one, tmp_path / "run", budget=Budget.open(ledger), **choices)
     assert ledger.read_bytes() == before
     assert not list(tmp_path.glob("log.arrow.*"))
     assert not (tmp_path / "run").exists()
-    return str(caught.value)
+    return said
 
 
 @pytest.mark.parametrize("usable", [12, MINIMUM - 1])
@@ -53,6 +53,19 @@ def test_fewer_usable_experts_than_declared_are_refused_at_no_cost(
     few = one._replace(log=shortened(one.log, usable, 1))
     assert few.log.expert_count == 400
     assert f"fewer than {MINIMUM} experts have" in refused(few, tmp_path)
+
+
+def test_no_more_experts_are_counted_on_than_there_are_or_were_declared(tmp_path: Path) -> None:
+    one = crowd()
+    assert one.log.of_at_least(None) is one.log
+    assert one.log.of_at_least(20).declared.minimum_experts == 20
+    said = refused(one, tmp_path, minimum_experts=MINIMUM + 1)
+    assert f"minimum_experts is {MINIMUM + 1}, but the demonstrations declare" in said
+    unknown = replace(one.log, declared=replace(one.log.declared, minimum_experts=None))
+    assert unknown.of_at_least(400).declared.minimum_experts == 400
+    assert "of fewer experts than the 401 that are" in refusal(unknown.of_at_least, 401)
+    few = one.log.select(one.log.episodes.expert < 3)
+    assert "of fewer experts than" in refusal(few.of_at_least, None)
 
 
 def test_just_as_many_usable_experts_as_declared_are_enough(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def nearly_tied(learner: DenseLearner, params: Networks, observations: Any) -> A
 
 
 @given(policy=whole_policies())
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_of_equal_values_the_first_wins_as_in_the_learners(policy: Policy) -> None:
     observations = whole_observations(policy, 40)
     decision = Decision(policy.highest, policy.among_likely, policy.threshold)
@@ -80,7 +80,7 @@ def test_ties_are_met_in_these_tests() -> None:
 
 
 @given(policy=whole_policies())
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 def test_one_observation_gets_the_action_it_gets_among_many(policy: Policy) -> None:
     observations = whole_observations(policy, 12)
     together = policy.act(observations)

@@ -41,7 +41,7 @@ def check_same(back: Policy, policy: Policy) -> None:
 
 
 @given(policy=whole_policies())
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 def test_policies_of_every_shape_come_back(
     policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -98,10 +98,6 @@ def description(path: Path) -> dict[str, Any]:
 
 
 def test_what_is_not_a_policy_is_named(tmp_path: Path) -> None:
-    with pytest.raises(QuorumError, match=r"none': there is no such file\.$"):
-        Policy.load(tmp_path / "none")
-    with pytest.raises(QuorumError, match="this is a folder, give a file"):
-        Policy.load(tmp_path)
     save_file({"weight": np.zeros(3)}, tmp_path / "other")
     with pytest.raises(QuorumError, match=r"other': the file holds no policy: give the policy\.s"):
         Policy.load(tmp_path / "other")

@@ -56,7 +56,7 @@ def test_an_exported_policy_takes_the_same_actions(learner: DenseLearner, tmp_pa
 
 
 @given(policy=whole_policies())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_policies_of_every_shape_decide_alike_ties_included(
     policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -23,18 +23,6 @@ np.save("actions.npy", policy.act(np.load("observations.npy")))
 """
 
 
-def test_importing_the_policy_imports_nothing_heavy() -> None:
-    program = f"""
-import sys
-from quorum_rl.policy import Policy
-print([name for name in {(*HEAVY, "onnx")} if name in sys.modules])
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == "[]"
-
-
 def test_a_policy_loads_and_acts_where_jax_is_not_installed(tmp_path: Path) -> None:
     learner = LEARNERS[1]
     policy = policy_of(learner, random_params(learner))

@@ -142,7 +142,7 @@ def trainings() -> st.SearchStrategy[TrainingEvent]:
     )
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(event=trainings(), factor=st.floats(1.1, 3.0), beside=st.booleans())
 def test_more_steps_a_higher_rate_or_less_noise_never_cost_less(
     event: TrainingEvent, factor: float, beside: bool
@@ -159,7 +159,7 @@ def test_more_steps_a_higher_rate_or_less_noise_never_cost_less(
         assert total_epsilon([*others, changed], 1e-3) >= cost * 0.999
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(iterations=st.integers(1, 300), more=st.integers(1, 50), epsilon=st.floats(0.0, 8.0))
 def test_more_iterations_never_cost_less(iterations: int, more: int, epsilon: float) -> None:
     few, many = (
@@ -168,7 +168,7 @@ def test_more_iterations_never_cost_less(iterations: int, more: int, epsilon: fl
     assert total_delta([few], epsilon) <= total_delta([many], epsilon)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(
     factor=st.floats(1.0, 4.0),
     name=st.sampled_from(["threshold_epsilon", "query_epsilon"]),

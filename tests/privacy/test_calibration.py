@@ -9,32 +9,27 @@ import pytest
 from quorum_rl.errors import QuorumError
 from quorum_rl.privacy import (
     Event,
-    ReleaseEvent,
     TrainingEvent,
     plan_release,
     total_delta,
     total_epsilon,
 )
-from quorum_rl.privacy.calibration import largest_release, noise_multiplier_for, steps_for
+from quorum_rl.privacy.calibration import noise_multiplier_for, steps_for
 
 TIGHT = 0.005  # relative: how much less noise, or how many more steps, must no longer fit
 
 
-def release(epsilon: float) -> ReleaseEvent:
-    return plan_release(
-        experts=3000,
-        actions=2,
-        p_min=0.02,
-        horizon=200,
-        epsilon=epsilon,
-        delta=2e-4,
-        iterations=25,
-        objective="threshold",
-        overflow_epsilon=7.5,
-    ).event
-
-
-RELEASE = release(5.0)
+RELEASE = plan_release(
+    experts=3000,
+    actions=2,
+    p_min=0.02,
+    horizon=200,
+    epsilon=5.0,
+    delta=2e-4,
+    iterations=25,
+    objective="threshold",
+    overflow_epsilon=7.5,
+).event
 
 
 @pytest.mark.parametrize(
@@ -118,27 +113,6 @@ def test_what_comes_beside_takes_its_share() -> None:
         for others in ([], [RELEASE])
     )
     assert beside > 1.1 * alone
-
-
-def test_the_largest_release_fits_beside_training_and_a_larger_one_does_not() -> None:
-    training = TrainingEvent(sampling_rate=0.05, noise_multiplier=2.0, steps=200)
-    found = largest_release(release, epsilon=7.5, delta=3e-4, beside=[training])
-    assert found is not None
-    own, event = found
-    assert 0 < own < 7.5
-    assert event == release(own)
-    assert total_delta([event, training], 7.5) <= 3e-4
-    assert total_delta([release(own + 0.005 * 7.5), training], 7.5) > 3e-4
-
-
-def test_beside_nothing_the_release_may_have_all() -> None:
-    found = largest_release(release, epsilon=5.0, delta=3e-4, beside=[])
-    assert found == (5.0, RELEASE)
-
-
-def test_beside_a_training_that_spends_all_there_is_no_release() -> None:
-    training = TrainingEvent(sampling_rate=1.0, noise_multiplier=0.5, steps=10)
-    assert largest_release(release, epsilon=1.0, delta=1e-5, beside=[training]) is None
 
 
 def test_where_what_comes_beside_spends_all_this_is_said() -> None:

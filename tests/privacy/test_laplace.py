@@ -66,7 +66,7 @@ def test_the_allowance_for_the_lattice_is_needed() -> None:
     assert exact_lattice_tail(offset, 0.5, 0.3, bits) > difference_tail(offset, 0.5, 0.3)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(
     query=st.floats(0.05, 2.0),
     threshold=st.floats(0.05, 2.0),

@@ -122,7 +122,7 @@ laws = st.lists(st.floats(0.02, 1.0), min_size=4, max_size=4).map(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(first=laws, second=laws, share=st.floats(0.3, 1.0), epsilon=st.floats(0.0, 3.0))
 def test_the_pair_dominates_every_mechanism_that_meets_its_two_bounds(
     first: Floats, second: Floats, share: float, epsilon: float
@@ -176,7 +176,7 @@ def tight(**changes: float) -> ReleaseEvent:
     return replace(event_with(**usual | changes), prefix_cap=100)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(least_count=st.floats(0.01, 50.0), query_epsilon=st.floats(0.005, 4.0))
 def test_removal_costs_the_maximum_over_what_the_expert_contributes(
     least_count: float, query_epsilon: float

@@ -77,7 +77,7 @@ def test_one_part_alone_costs_what_it_would_on_everybody() -> None:
 parts = st.sampled_from(["everybody", "training", "judging"])
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(listed=st.lists(parts, max_size=5), one=st.sampled_from(["training", "judging"]))
 def test_moving_events_to_everybody_never_costs_less(listed: list[Part], one: Part) -> None:
     moved: list[Part] = ["everybody" if part == one else part for part in listed]

@@ -94,7 +94,7 @@ def probabilities(draw: st.DrawFn) -> Floats:
     return np.array(draw(st.lists(row, min_size=experts, max_size=experts)))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @example(taken=np.ones((5, 10)), bits=32, floor=0.1, mode="tight")
 @example(taken=np.ones((5, 10)), bits=1, floor=0.1, mode="tight")
 @example(taken=np.full((3, 10), 0.9), bits=32, floor=0.1, mode="tight")

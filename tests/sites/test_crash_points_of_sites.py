@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from at_sites import ACCEPTED, MOST, fitted_at_sites, logs_at, whole_log
-from commands import networks
-from crash_points import CrashPoints, Program, everything_in
+from crash_points import CrashPoints, Program, is_charged, outcome_of
 
-from quorum_rl.budget import read_certificate, read_ledger
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.sites import Site, SitesHere
 
@@ -29,18 +27,11 @@ def start(place: Path) -> None:
 
 
 def result(place: Path) -> Any:
-    made = read_certificate(place / "run" / "certificate.json")
-    return (
-        networks(place / "run"),
-        (made.epsilon, made.marks, made.statement),
-        read_ledger(place / "run" / "ledger.jsonl").events,
-        everything_in(place),
-    )
+    return outcome_of(place / "run", place / "run" / "ledger.jsonl", place)
 
 
 def paid(place: Path) -> bool:
-    ledger = place / "run" / "ledger.jsonl"
-    return ledger.exists() and bool(read_ledger(ledger).charges)
+    return is_charged(place / "run" / "ledger.jsonl")
 
 
 def test_killed_at_an_operation_a_fit_at_sites_ends_the_same(tmp_path: Path) -> None:

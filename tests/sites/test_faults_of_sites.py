@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ from fits import same_weights
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from quorum_rl.budget import Budget, read_ledger
+from quorum_rl.budget import Budget, in_state, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.pipeline import Fitted
 from quorum_rl.sites import Answer, Question, Site, SitesHere
-from quorum_rl.sites.sums import SumsOfRounds, squares_of
+from quorum_rl.sites.sums import ROUNDS as ROOM, SumsOfRounds, squares_of
 from quorum_rl.training import AskedSum
 
 BAD = "south"
@@ -55,6 +56,7 @@ def too_long(leaf: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 NOTHING: dict[str, Change] = {
     "dies": of_bad(lambda _: []),
+    "refuses": of_bad(lambda answer: [answer._replace(refuses=True)]),
     "is late": of_bad(lambda answer: [answer._replace(number=answer.number - 1)]),
     "speaks of another run": of_bad(lambda answer: [answer._replace(run="another")]),
     "sends NaN": with_arrays(lambda leaf: np.full(leaf.shape, np.nan)),
@@ -90,13 +92,19 @@ def test_a_site_that_answers_twice_counts_once(tmp_path: Path) -> None:
     assert same_weights(twice, fitted_at_sites(Failing(), tmp_path / "once"))
 
 
-def test_what_is_said_of_a_bad_site_names_it_and_the_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("sends too long a vector", f"a vector that is longer than {MOST[BAD]} experts' can be"),
+        ("refuses", "a refusal (ask those who run it)"),
+    ],
+)
+def test_what_is_said_of_a_bad_site_names_it_and_the_fault(
+    fault: str, words: str, tmp_path: Path
+) -> None:
     said: list[str] = []
-    change = NOTHING["sends too long a vector"]
-    fitted_at_sites(Failing(change), tmp_path / "run", report=said.append)
-    assert f"round 1: {BAD} sent a vector that is longer than {MOST[BAD]} experts' can be" in (
-        "\n".join(said)
-    )
+    fitted_at_sites(Failing(NOTHING[fault]), tmp_path / "run", report=said.append)
+    assert f"round 1: {BAD} sent {words}, which counts as zero" in said
 
 
 # --- whatever a site sends ---
@@ -145,7 +153,7 @@ def _round_one(
     scale=st.integers(-(2**31), 2**31 - 1),
     honest=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_a_site_sends_the_others_sum_is_in_the_total(
     round_one: tuple[Failing, SumsOfRounds, AskedSum, list[Any]],
     sent: Any,
@@ -274,10 +282,88 @@ def test_without_kept_sums_a_repeated_round_would_tell_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: the same noise on a sum that a site has left meanwhile."""
-    monkeypatch.setattr(SumsOfRounds, "_keep", lambda *_: None)
+    for step in ("_keep", "_tell"):  # the witness alone would refuse the round
+        monkeypatch.setattr(SumsOfRounds, step, lambda *_: None)
     _, attempts = killed_and_gone_on(tmp_path / "run", ROUNDS)
     first, second = left(attempts)
     assert first[ROUNDS] != second[ROUNDS]
+
+
+def copied_and_gone_on(
+    folder: Path, number: int, meanwhile: Callable[[], Any] = lambda: None
+) -> list[Failing]:
+    """A run of which a copy is made before a round; in the copy, one of the sites is gone."""
+    first = Dying(number, after=0)
+    with pytest.raises(Killed):
+        fitted_at_sites(first, folder)
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    ledger = Budget.open(folder / "ledger.jsonl")  # of both
+    attempts = [Failing(), Failing(NOTHING["dies"])]
+    fitted_at_sites(attempts[0], folder, budget=ledger)
+    meanwhile()
+    fitted_at_sites(attempts[1], copy, budget=ledger)
+    return attempts
+
+
+@pytest.mark.parametrize("number", range(1, ROUNDS + 1))
+def test_a_copy_of_a_coordinators_folder_does_no_round_a_second_time(
+    number: int, tmp_path: Path
+) -> None:
+    """Sites are told all parameters: two sums under one noise are the sum of who was gone."""
+    with pytest.raises(QuorumError, match=rf"^round {number} of 'fit-\w+' was done already, in"):
+        copied_and_gone_on(tmp_path / "run", number)
+
+
+def test_without_a_witness_of_rounds_a_copy_tells_what_a_site_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the parameters of the next round differ by that sum, without noise."""
+    monkeypatch.setattr(SumsOfRounds, "_check_not_done", lambda *_: None)
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1))
+    assert first[ROUNDS - 1] == second[ROUNDS - 1]
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_once_the_state_folder_is_gone_a_copy_does_a_round_a_second_time(tmp_path: Path) -> None:
+    def forget() -> None:
+        for path in in_state(ROOM, "a run"):
+            shutil.rmtree(path.parent)
+
+    first, second = left(copied_and_gone_on(tmp_path / "run", ROUNDS - 1, forget))
+    assert first[ROUNDS] != second[ROUNDS]
+
+
+def test_of_two_copies_that_ask_at_once_one_makes_something_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, other = SumsOfRounds._asked_of_sites, SumsOfRounds._tell
+
+    def meanwhile(self: SumsOfRounds, question: AskedSum) -> Any:
+        found = asked(self, question)
+        other(self, question.number)  # the copy was faster
+        return found
+
+    monkeypatch.setattr(SumsOfRounds, "_asked_of_sites", meanwhile)
+    with pytest.raises(QuorumError, match=r"round 1 of .* was done already"):
+        fitted_at_sites(Failing(), tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("sum-*"))
+
+
+def test_sites_refuse_a_round_that_is_over_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second guard, where the coordinator has no witness: as long as sites run."""
+    monkeypatch.setattr(SumsOfRounds, "_check_not_done", lambda *_: None)
+    first, second, third = Dying(2, after=2), Failing(), Failing(NOTHING["dies"])
+    with pytest.raises(Killed):
+        fitted_at_sites(first, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    second._sites = third._sites = first._sites
+    ledger = Budget.open(tmp_path / "run" / "ledger.jsonl")
+    fitted_at_sites(second, tmp_path / "run", budget=ledger)
+    with pytest.raises(QuorumError, match="or for one of a round that is over"):
+        fitted_at_sites(third, tmp_path / "copy", budget=ledger)
 
 
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
@@ -294,11 +380,39 @@ def test_killed_in_any_round_with_its_sites_there_it_has_the_same_bits(
 # --- refusals, which cost nothing ---
 
 
-def test_sites_whose_logs_have_other_columns_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"action_count": 4}, {"world_params": {"gravity": 1.6}}])
+def test_sites_whose_logs_have_other_columns_or_worlds_are_refused(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
     log = logs_at(whole_log())["east"]
-    other = replace(log, declared=replace(log.declared, action_count=4))
+    east = replace(log, declared=replace(log.declared, **other))
     with pytest.raises(QuorumError, match="'north' and 'east' declare different"):
-        fitted_at_sites(SitesHere(sites(east=other)), tmp_path / "run")
+        fitted_at_sites(SitesHere(sites(east=east)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Boasting(Failing):
+    """Sites that declare a number which no float can hold."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.fact = name
+
+    def facts(self, wanted: Collection[str]) -> Mapping[str, Any]:
+        def huge(said: Any) -> Any:
+            return said | {
+                "declared": json.dumps(json.loads(said["declared"]) | {self.fact: 10**400})
+            }
+
+        return {name: huge(said) for name, said in super().facts(wanted).items()}
+
+
+@pytest.mark.parametrize("name", ["horizon", "observation_size", "action_count"])
+def test_a_site_that_declares_a_huge_number_is_refused_in_a_sentence(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match="what the site 'north' says of itself is unreadable"):
+        fitted_at_sites(Boasting(name), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -336,7 +450,10 @@ def test_too_few_sites_are_refused_before_the_charge(tmp_path: Path) -> None:
 def test_a_log_that_belongs_to_another_ledger_sends_nothing(tmp_path: Path) -> None:
     """Whatever the coordinator accepts: it is for the site to say that these are others."""
     fitted_at_sites(SitesHere(sites()), tmp_path / "first")
-    with pytest.raises(QuorumError, match="these demonstrations belong to the ledger"):
+    said = (
+        "these demonstrations belong to the ledger .* accept 'other-experts' here. No sum was sent"
+    )
+    with pytest.raises(QuorumError, match=said):
         fitted_at_sites(SitesHere(sites()), tmp_path / "second")
 
 

@@ -21,11 +21,16 @@ from at_sites import ACCEPTED, COST, LEAST, MOST, OTHERS, ROUNDS, logs_at, whole
 from commands import networks
 
 from quorum_rl.budget import read_certificate
+from quorum_rl.errors import QuorumError
 from quorum_rl.logs import save_demonstrations
-from quorum_rl.sites import Answer, FlowerSites, Question
-from quorum_rl.sites.records import FACTS, of_answer, of_facts
+from quorum_rl.sites import Answer, FlowerSites, Question, Site, client_app, sites_by_flower
+from quorum_rl.sites.flower_site import _answered
+from quorum_rl.sites.records import FACTS, SUM, of_answer, of_facts, of_question, refused
 
 pytest.importorskip("flwr", reason="the extra 'sites' (Flower) is not installed")
+from flwr.app import Error
+from flwr.common.constant import ErrorCode
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 QUORUM: Final = (sys.executable, "-m", "quorum_rl")
 SUPERLINK: Final = (
@@ -201,7 +206,8 @@ class GridOf:
 
     def get_nodes(self) -> list[Any]:
         return [
-            SimpleNamespace(node_id=number, name=node.name) for number, node in self.nodes.items()
+            SimpleNamespace(node_id=number, name="north", public_key=node.key)
+            for number, node in self.nodes.items()
         ]
 
     def push_messages(self, messages: Any) -> list[str]:
@@ -217,33 +223,36 @@ class GridOf:
             if answer is not None:
                 yield SimpleNamespace(
                     metadata=SimpleNamespace(reply_to_message_id=name),
-                    has_error=lambda: False,
+                    has_error=lambda answer=answer: isinstance(answer, Error),
+                    error=answer,
                     content=answer,
                 )
 
 
 class Node:
-    """A node that is a site of this name, registered under another one or none."""
+    """A node that says that it is a site of this name, registered by this key."""
 
-    def __init__(self, says: Any, name: str = "") -> None:
-        self.says, self.name, self.alive = says, name, True
+    def __init__(self, says: Any, key: bytes = b"", error: int | None = None) -> None:
+        self.says, self.key, self.alive, self.error = says, key, True, error
 
     def answer(self, message: Any) -> Any:
         if not self.alive:
             return None
         if message.metadata.message_type == FACTS:
             return of_facts({"name": self.says, "most": 1})
+        if self.error is not None:
+            return Error(code=self.error, reason="")
         return of_answer(Answer("run", 1, [np.array([id(self) % 1000], np.int32)]))
 
 
-def reached_by(grid: GridOf) -> FlowerSites:
+def reached_by(grid: GridOf, keys: dict[str, bytes] | None = None) -> FlowerSites:
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    return FlowerSites(grid, seconds=0.5)
+    return FlowerSites(grid, seconds=0.5, keys=keys)
 
 
-QUESTION: Final = {"north": Question({}, 1, [np.zeros(1, np.float32)])}
+QUESTION: Final = {"north": Question({"run": "run"}, 1, [np.zeros(1, np.float32)])}
 
 
 def numbers(sites: FlowerSites) -> list[int]:
@@ -262,9 +271,105 @@ def test_a_site_that_was_started_again_takes_its_place_once_the_old_node_is_late
     assert numbers(sites) == [id(new) % 1000]
 
 
-def test_a_node_has_the_name_that_it_was_registered_under_and_no_other() -> None:
-    grid = GridOf(liar=Node("north", name="south"), strange=Node(["north"]))
-    assert reached_by(grid).facts(["north"]) == {}
+def test_with_keys_a_site_is_the_node_that_has_its_key_and_no_other() -> None:
+    """Whoever reaches a SuperLink can register a node there as `north`, with a key of its own."""
+    keys = {"north": b"north's", "south": b"south's"}
+    thief, strange = Node("north", b"thief's"), Node(["north"], b"north's")
+    grid = GridOf(thief=thief, neighbour=Node("north", b"south's"), strange=strange)
+    sites = reached_by(grid, keys)
+    assert sites.facts(["north"]) == {}
+    assert numbers(sites) == []
+    grid.nodes[4] = site = Node("north", b"north's")
+    assert numbers(sites) == [id(site) % 1000]
+    site.alive = False
+    grid.nodes[5] = Node("north", b"thief's")
+    assert [numbers(sites), numbers(sites)] == [[], []]
+
+
+def test_without_keys_the_thief_would_be_taken_for_the_site() -> None:
+    """The planted bug: what the SuperLink was told counts for nothing."""
+    assert list(reached_by(GridOf(thief=Node("north", b"thief's"))).facts(["north"])) == ["north"]
+
+
+def test_a_site_whose_key_nobody_gave_is_named() -> None:
+    with pytest.raises(QuorumError, match=r"no key of the site 'north': give its north\.pub"):
+        reached_by(GridOf(), {"south": b"south's"}).facts(["north"])
+
+
+def test_without_keys_nobody_is_asked_over_a_network(tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="could take a site's place: give keys"):
+        sites_by_flower("127.0.0.1:1").__enter__()
+    for what in ("keys", "secret", "root_certificates"):
+        given: dict[str, Any] = {what: tmp_path}
+        with pytest.raises(QuorumError, match="insecure goes with no certificates, secret or keys"):
+            sites_by_flower("127.0.0.1:1", insecure=True, **given).__enter__()
+
+
+def test_a_refusal_is_told_from_a_node_that_is_gone() -> None:
+    refuses = Node("north", error=ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+    ((name, answer),) = reached_by(GridOf(refuses=refuses)).ask(QUESTION)
+    assert (name, answer) == ("north", Answer("run", 1, [], refuses=True))
+    gone = Node("north", error=ErrorCode.NODE_UNAVAILABLE)
+    assert list(reached_by(GridOf(gone=gone)).ask(QUESTION)) == []
+
+
+# --- what a site says, beside its sums ---
+
+
+class Link:
+    """The connection of a node to a SuperLink that has one message for it."""
+
+    def __init__(self, message: Any) -> None:
+        self._asked, self._objects = message, get_all_nested_objects(message)
+        self.sent: list[tuple[Any, ...]] = []
+
+    def answered(self, site: Site, said: list[str]) -> Any:
+        """What the site sends as its reply, and says to those who run it."""
+        head, tree = self._asked, get_object_tree(self._asked)
+
+        def send(*reply: Any) -> tuple[set[str], str]:
+            self.sent.append(reply)
+            return set(), ""
+
+        def pull(_run: int, name: str) -> bytes:
+            return bytes(self._objects[name].deflate())
+
+        def nothing(*_: Any) -> None:
+            pass
+
+        connection = (7, lambda: (head, tree), send, None, None, pull, nothing, nothing)
+        assert _answered(client_app(site), connection, said.append)
+        ((reply, _, seconds),) = self.sent
+        assert seconds == 0  # how long it took may depend on the logs
+        return reply
+
+
+def message_of(record: Any, kind: str) -> Any:
+    from flwr.app import Message
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    made = Message(record, dst_node_id=7, message_type=kind)
+    made.metadata.__dict__["_message_id"] = made.object_id
+    return made
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        (lambda: of_question(Question({"format": 0}, 1, [])), SUM),
+        (lambda: of_answer(Answer("run", 1, [])), SUM),
+        (lambda: of_facts({}), "train.another_apps"),
+    ],
+    ids=["another version", "what is no question", "another app"],
+)
+def test_a_site_that_cannot_answer_says_nothing_of_why_and_goes_on(record: Any, kind: str) -> None:
+    said: list[str] = []
+    site = Site("east", logs_at(whole_log())["east"], most_experts=MOST["east"])
+    reply = Link(message_of(record(), kind)).answered(site, said)
+    assert reply.error.reason == "the site refuses"
+    assert refused(reply)
+    assert len(said) == 1  # to those who run it
 
 
 def test_a_node_takes_no_name_from_a_site_that_answers() -> None:

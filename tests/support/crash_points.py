@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from commands import networks
 from dying_disk import dying
 
+from quorum_rl.budget import read_certificate, read_ledger
 from quorum_rl.errors import QuorumError
 
 PREPARING: Final = 2  # the number of the process that comes before
@@ -80,6 +82,17 @@ def kinds_in(state: Path) -> list[str]:
 def remembered_lines(place: Path) -> list[int]:
     """Of which lines of their ledgers the logs know."""
     return [json.loads(path.read_text())["lines"] for path in sorted(place.glob("log.arrow.*"))]
+
+
+def outcome_of(folder: Path, ledger: Path, place: Path) -> tuple[Any, ...]:
+    """Of a folder with a policy: that, the certificate, what was charged, and what is there."""
+    made = read_certificate(folder / "certificate.json")
+    said = made.epsilon, made.marks, made.statement
+    return networks(folder), said, read_ledger(ledger).events, everything_in(place)
+
+
+def is_charged(ledger: Path) -> bool:
+    return ledger.exists() and bool(read_ledger(ledger).charges)
 
 
 class CrashPoints:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 import numpy.typing as npt
+import pytest
 from tree_logs import table_experts
 
 from quorum_rl.budget import ASSUMPTIONS
@@ -87,6 +88,24 @@ def fitted(crowd: Crowd, folder: Path, **choices: Any) -> Fitted:
     }
     experts = choices.pop("experts", crowd.experts)
     return fit(crowd.log, experts, folder=folder, **{**usual, **choices})
+
+
+class PowerCutError(Exception):
+    """Whatever ends a process."""
+
+
+def cut(*_: Any, **__: Any) -> Any:
+    raise PowerCutError
+
+
+def interrupted(
+    crowd: Crowd, folder: Path, at: str, monkeypatch: pytest.MonkeyPatch, **choices: Any
+) -> None:
+    """Run until the function `at` of the fit is called, or of a class named there."""
+    with monkeypatch.context() as patched:
+        patched.setattr(at, cut)
+        with pytest.raises(PowerCutError):
+            fitted(crowd, folder, **choices)
 
 
 def weights(made: Fitted) -> list[npt.NDArray[np.float32]]:

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 from ledger_files import DELTA, certificate_in
+from refusals import refusal
 
 from quorum_rl.policy import Layer, Policy
 from quorum_rl.privacy.events import Event, event_to_json
+from quorum_rl.report import publish
 from quorum_rl.types import Released, Transition
 
 USUAL: Final = {
@@ -55,6 +57,14 @@ class Making:
 def names(folder: Path) -> set[str]:
     """What is in a folder."""
     return {path.name for path in folder.iterdir()}
+
+
+def unpublished(run: Path, out: Path, **choices: Any) -> str:
+    """Why this is not published; nothing may be left behind."""
+    around = names(out.parent)
+    said = refusal(publish, run, out, **choices)
+    assert names(out.parent) == around
+    return said
 
 
 def some_prefixes() -> Released:

@@ -2,13 +2,16 @@
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from compiling import optimised
 
 from quorum_rl.cli.main import main
 
@@ -35,6 +38,25 @@ def commands_of(language: str, text: str) -> Iterator[tuple[list[str], str]]:
         for part in text.split("$ ")[1:]:
             line, _, shown = part.partition("\n")
             yield shlex.split(line), shown.strip()
+
+
+def walked(
+    page: Path, start: Path, before: Callable[[str, str], None] = lambda _language, _text: None
+) -> list[Answer]:
+    """What every command of a page answers, block by block, from a folder on.
+
+    `before` does with a block what is not a command, such as to run its Python.
+    """
+    answers = []
+    with optimised(), contextlib.chdir(start):
+        for language, text in FENCE.findall(page.read_text()):
+            before(language, text)
+            for words, shown in commands_of(language, text):
+                if words[0] == "cd":
+                    os.chdir(words[1])
+                else:
+                    answers.append(Answer(words, *run(words), shown))
+    return answers
 
 
 def run(words: list[str]) -> tuple[int, str]:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from commands import networks
-from crash_points import CrashPoints, Program, everything_in, remembered_lines
+from crash_points import CrashPoints, Program, is_charged, outcome_of, remembered_lines
 from fits import DELTA, SETTINGS
 from remembered_plans import remembered_plans
 from sweeps import asked, swept
 
-from quorum_rl.budget import OsEntropy, read_certificate, read_ledger
+from quorum_rl.budget import OsEntropy
 from quorum_rl.logs import open_demonstrations, save_demonstrations
 from quorum_rl.privacy import ReleaseEvent, SelectionEvent, TrainingEvent
 from quorum_rl.sweep import Common, Search
@@ -46,20 +45,16 @@ def ledger_in(place: Path) -> Path:
 def result(place: Path) -> Any:
     """The winner, the table, the certificate, what was charged, what is there, the markers."""
     folder = place / "sweep"
-    made = read_certificate(folder / "winner" / "certificate.json")
     tables = [folder / "sweep.parquet", folder / "released.parquet"]
     return (
-        networks(folder / "winner"),
+        *outcome_of(folder / "winner", ledger_in(place), place),
         [pq.read_table(path).to_pylist() for path in tables if path.exists()],
-        (made.epsilon, made.marks, made.statement),
-        read_ledger(ledger_in(place)).events,
-        everything_in(place),
         remembered_lines(place),
     )
 
 
 def paid(place: Path) -> bool:
-    return ledger_in(place).exists() and bool(read_ledger(ledger_in(place)).charges)
+    return is_charged(ledger_in(place))
 
 
 KINDS = {"public": [ReleaseEvent, TrainingEvent, TrainingEvent], "private": [SelectionEvent]}
@@ -76,7 +71,7 @@ def test_killed_at_any_operation_a_sweep_ends_the_same(select: str, tmp_path: Pa
     points = CrashPoints(sweep_by(select), tmp_path)
     assert len(points.operations) > 50
     assert points.wanted[0] != points.wanted[1]  # keys that were drawn anew would be seen
-    assert [type(event) for event in points.wanted[0][3]] == KINDS[select]
+    assert [type(event) for event in points.wanted[0][2]] == KINDS[select]
     assert points.differences() == []
 
 

@@ -1,17 +1,20 @@
 """Trials judged by what was released: public, because it was paid for; no simulator is needed."""
 
+import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from fits import DELTA, SETTINGS
-from sweeps import asked, spreading, swept, untrained
+from sweeps import CLIPS, CLOCK, asked, spreading, swept, untrained
 
-from quorum_rl.budget import Budget, read_ledger
+from quorum_rl.budget import Budget, commitments, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.learners import Bc
 from quorum_rl.policy import Layer, Policy
@@ -20,6 +23,7 @@ from quorum_rl.release import read_released, read_released_with_facts
 from quorum_rl.sweep import Common, Search, one_by_one
 from quorum_rl.sweep.judge import PAID_ELSEWHERE, agreement
 from quorum_rl.sweep.programs import Found, Inputs, TrialResult, found_by
+from quorum_rl.sweep.run import JUDGED_BY
 from quorum_rl.sweep.trials import Program
 from quorum_rl.types import Released, Transition
 
@@ -168,9 +172,82 @@ def test_a_world_is_added_to_a_sweep_whose_release_gave_nothing_and_then_stays(
         swept(asked("nothing", judge=prefixes(), **choices), folder)
 
 
+PRIVATELY: Final[dict[str, Any]] = {
+    "search": Search(grid={"clip-norm": CLIPS}),
+    "common": replace(BOTH_STAGES, learner="auto", hidden_sizes=(4,)),
+    "select": "private",
+    "together": 1,
+}
+
+
+def without_judge(config: Path) -> None:
+    """As if this sweep had wanted to be judged by its own release alone."""
+    facts = json.loads(config.read_text())
+    config.write_text(json.dumps(facts | {"world": None, "world_code": None}))
+
+
+def stopped(folder: Path, identity: str) -> None:
+    def stop(*_: Any) -> Found:
+        raise Interrupted("stopped.")
+
+    with pytest.raises(Interrupted):
+        swept(asked(identity, judge="released", **PRIVATELY), folder, spread=spreading([], stop))
+    (folder / "private" / "programs").rmdir()
+
+
+@pytest.mark.parametrize("forget", [without_judge, Path.unlink])
+def test_a_copy_of_a_private_selection_chooses_no_second_winner_of_one_charge(
+    forget: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """The same trials under the same keys; only the best of them is paid for."""
+    folder, identity = tmp_path / "sweep", f"two winners {forget.__name__}"
+    stopped(folder, identity)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    forget(copy / "config.json")
+    with pytest.raises(QuorumError, match=r"another configuration .*; nothing was charged\.$"):
+        swept(asked(identity, judge=prefixes(), **PRIVATELY), copy)
+    swept(asked(identity, judge="released", **PRIVATELY), folder)
+    assert len(read_ledger(folder / "winner" / "ledger.jsonl").charges) == 2
+
+
+def test_without_the_judge_in_the_commitment_a_copy_chooses_a_second_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug, with which the test above fails."""
+
+    def forgetful(keys: Any, facts: Any) -> Any:
+        return commitments(keys, {name: facts[name] for name in facts.keys() - {*JUDGED_BY}})
+
+    monkeypatch.setattr("quorum_rl.sweep.run.commitments", forgetful)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_copy_of_a_private_selection_chooses_no_second_winner_of_one_charge(
+            Path.unlink, tmp_path
+        )
+
+
+def test_a_world_that_was_edited_judges_no_sweep_that_began_before(tmp_path: Path) -> None:
+    world = tmp_path / "clock.py"
+    world.write_bytes(Path(CLOCK.rpartition(":")[0]).read_bytes())
+    one, folder = asked("edited", world=f"{world}:WORLD", select="public"), tmp_path / "sweep"
+
+    def stop(*_: Any) -> Found:
+        raise Interrupted("stopped.")
+
+    with pytest.raises(Interrupted):
+        swept(one, folder, spread=spreading([], stop))
+    world.write_text(world.read_text() + "\n# edited\n")
+    with pytest.raises(QuorumError, match="was begun with world_code = "):
+        swept(one, folder)
+
+
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
+        (
+            {"world": None, "judge": "released", "select": "private"},
+            "a private selection is by what was settled before it is paid for",
+        ),
         ({"world": None}, "judged in a public world"),
         ({"judge": "released"}, "releases of its own"),
         ({"judge": prefixes(width=3)}, "cannot judge trials on demonstrations of 1 and 2"),

@@ -102,7 +102,7 @@ def check_sensitivity(
     assert size(change) <= units**2
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None)
 @given(
     victim=rows,
     clip_norm=st.sampled_from([1e-15, 1e-6, 0.3, 1.0, 50.0, 1e15]),
@@ -173,7 +173,7 @@ def test_who_is_not_present_counts_nothing_whatever_stands_there() -> None:
 # Order and chunks
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, derandomize=True, database=None)
 @given(order=st.permutations(range(EXPERTS)), cut=st.integers(1, EXPERTS - 1), victim=rows)
 def test_sums_depend_neither_on_the_order_nor_on_the_chunks(
     order: list[int], cut: int, victim: Floats

@@ -88,7 +88,7 @@ def test_with_hardly_any_noise_units_are_numpys_quantiles() -> None:
 
 
 @given(arrays(np.float64, room.BINS, elements=st.floats(-2, 2)), st.floats(0.01, 0.99))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 def test_a_quantile_undoes_the_rising_shares(below: Floats, at: float) -> None:
     shares = room.rising(below)
     assert (np.diff(shares) >= 0).all()
@@ -160,7 +160,7 @@ numbers = st.floats(width=32) | st.sampled_from([0.0, 1.0, 3e38, math.nan, math.
     arrays(np.float32, 2 * STEPS, elements=numbers),
     st.sampled_from([SEEN, SEEN[:1], (Asked(0), Asked(1))]),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_nobody_tells_more_than_one_whatever_is_in_the_log(
     seen: Any, rewards: Any, asked: tuple[Asked, ...]
 ) -> None:

@@ -5,12 +5,13 @@ flags (dashes or underscores) and of its positional words. Flags on the command 
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.cli.parser import NONE, RUNS_CODE, as_kind, flags_of, in_words
-from quorum_rl.errors import QuorumError, unknown_name
+from quorum_rl.errors import Interrupted, QuorumError, unknown_name
 from quorum_rl.files import read_toml, toml_text
 
 FLAG: Final = "--config"
@@ -101,9 +102,20 @@ def check_no_code(values: Any, words: Sequence[str]) -> None:
             )
 
 
-def repeated(command: Sequence[str], values: Any, file: Path) -> str:
-    """The command line that goes on with a command whose `as_toml` is in a file."""
-    return shlex.join(["quorum", *command, FLAG, str(file), *_code_to_run(values, flags=True)])
+@contextmanager
+def going_on(command: Sequence[str], values: Any) -> Iterator[None]:
+    """Whoever interrupts this block is told which words go on with a command, whose `as_toml` is
+    in its folder.
+
+    Raises:
+        Interrupted: with these words.
+    """
+    try:
+        yield
+    except Interrupted as stop:
+        file, code = values.folder / "config.toml", _code_to_run(values, flags=True)
+        again = shlex.join(["quorum", *command, FLAG, str(file), *code])
+        raise Interrupted(f"{stop} Go on with: {again}") from None
 
 
 def _code_to_run(values: Any, *, flags: bool = False) -> list[str]:

@@ -86,21 +86,10 @@ class Evaluate(GymnasiumFlags):
 
 
 def _measured_facts(world: str, returns: Any, normalised: Any) -> dict[str, Any]:
-    summary = evaluation.summarise(returns)
-    spread = summary.mean_interval
-    interval = None if spread is None else [spread.low, spread.high]
-    return _facts(world, summary.mean, interval, returns, normalised)
-
-
-def _facts(
-    world: str,
-    mean: float,
-    interval: list[float] | None = None,
-    returns: Any = (),
-    normalised: Any = None,
-) -> dict[str, Any]:
     """What was found; `normalised` puts a return on the common scale, where there is one."""
-    scored = normalised is not None
+    summary, scored = evaluation.summarise(returns), normalised is not None
+    mean, spread = summary.mean, summary.mean_interval
+    interval = None if spread is None else [spread.low, spread.high]
     return {
         "world": world,
         "episodes": len(returns),

@@ -52,7 +52,7 @@ def train(command: Train) -> None:
 
 def _trained(
     command: Train, world: envs.AnyWorld, chosen: experts.Preset, configuration: dict[str, Any]
-) -> tuple[experts.Judged, npt.NDArray[np.intp]]:
+) -> tuple[experts.JudgedAgents, npt.NDArray[np.intp]]:
     """Train all agents, going on from where an interrupted command stopped."""
     plan, recipe = chosen.plan, chosen.recipe
     unfinished, shown = _unfinished(command), _shown()

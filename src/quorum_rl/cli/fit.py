@@ -1,36 +1,30 @@
 """`quorum fit`: from demonstrations to a policy."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from quorum_rl import budget, logs, pipeline, release
-from quorum_rl.cli.configuration import as_toml, repeated
-from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
-from quorum_rl.cli.output import (
-    console,
-    show_facts,
-    start_jax,
-    stoppable,
-    stoppable_bar,
-)
+from quorum_rl.cli.configuration import as_toml, going_on
+from quorum_rl.cli.flags import POLICY, ExpertFlags, PolicyFlags, TrainingFlags, given
+from quorum_rl.cli.output import console, start_jax, stoppable, stoppable_bar
 from quorum_rl.cli.plan import show_plan
-from quorum_rl.errors import Interrupted, QuorumError
-from quorum_rl.pipeline import TrackerName, UnitsName
+from quorum_rl.errors import QuorumError
+from quorum_rl.pipeline import UnitsName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(ExpertFlags, TrainingFlags):
+class Fit(ExpertFlags, TrainingFlags, PolicyFlags):
     """Learn one policy that may be published, at a cost of at most epsilon at delta.
 
     Every expert learns from its own log; noisy sums of where they went move the policy. Prints its
     plan before it spends, and refuses one that would be noise. Ctrl-C stops after the steps under
     way; the same command goes on from there, with the same noise and without paying again. Uses all
-    devices; for several processes see docs/scale.md.
+    devices; for several processes see docs/scale.md, and for logs that stay at their own sites
+    'quorum site fit'.
 
     Example: quorum fit cartpole.arrow --epsilon 1 --delta 1e-4 --minimum-experts 299 --folder
     runs/cartpole --accept one-expert-each
@@ -49,10 +43,6 @@ class Fit(ExpertFlags, TrainingFlags):
     """What observations and rewards are measured by, where no public numbers say so. auto: what the
     experts say of them, privately, if so many are declared that a part of epsilon suffices;
     private: always, or the fit is refused; public: they stay as they are."""
-    seed: int | None = None
-    """For reproduction only: the noise hides nothing from someone who knows the seed."""
-    track: TrackerName | None = None
-    """Send public metrics to a dashboard: tensorboard (into the folder), trackio or wandb."""
     dry_run: bool = False
     """Print the plan, made from declared facts alone, and stop: nothing is written or charged."""
 
@@ -69,27 +59,32 @@ class Fit(ExpertFlags, TrainingFlags):
                 self._help()
             return
         shown = console(stderr=self.json)
-        try:
-            with self._tracked() as track, stoppable_bar(shown, "steps") as progress:
-                made = self._fitted(
-                    {
-                        **self._options(),
-                        "track": track,
-                        "accepted": self.accept,
-                        "accepted_by": self.accepted_by,
-                        "folder": self.folder,
-                        "report": shown.print,
-                        "progress": progress,
-                        "command": as_toml(["fit"], self),
-                    }
-                )
-        except Interrupted as stop:
-            again = repeated(["fit"], self, self.folder / "config.toml")
-            raise Interrupted(f"{stop} Go on with: {again}") from None
-        self._show(made)
-
-    def _tracked(self) -> "AbstractContextManager[pipeline.Track | None]":
-        return nullcontext() if self.track is None else pipeline.tracker(self.track, self.folder)
+        with (
+            going_on(["fit"], self),
+            self.tracked() as track,
+            stoppable_bar(shown, "steps") as progress,
+        ):
+            made = self._fitted(
+                {
+                    **self._options(),
+                    "track": track,
+                    "accepted": self.accept,
+                    "accepted_by": self.accepted_by,
+                    "folder": self.folder,
+                    "report": shown.print,
+                    "progress": progress,
+                    "command": as_toml(["fit"], self),
+                }
+            )
+        released = made.released
+        self.tell(
+            made,
+            released_prefixes=0 if released is None else len(released),
+            released_transitions=0 if released is None else int(released.offsets[-1]),
+            private_steps=made.plan.private_steps,
+            steps_without_noise=made.plan.plain_steps,
+            judges=None if made.judging is None else made.judging.to_json(),
+        )
 
     def _check_flags(self) -> None:
         """Refuse what has no effect after a release that is made."""
@@ -110,23 +105,6 @@ class Fit(ExpertFlags, TrainingFlags):
             "learner": self.chosen_learner(),
             "learner_settings": self.learner_settings(),
         }
-
-    def _show(self, made: "pipeline.Fitted") -> None:
-        certified, released = made.certificate, made.released
-        ledger, policy = self.ledger or made.folder / "ledger.jsonl", made.folder / POLICY
-        facts = {
-            "folder": str(made.folder),
-            "policy": str(policy),
-            "ledger": None if certified is None else str(ledger),
-            **certified_facts(certified),
-            "released_prefixes": 0 if released is None else len(released),
-            "released_transitions": 0 if released is None else int(released.offsets[-1]),
-            "private_steps": made.plan.private_steps,
-            "steps_without_noise": made.plan.plain_steps,
-            "judges": None if made.judging is None else made.judging.to_json(),
-        }
-        said = [] if certified is None else [certified.statement]
-        show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
 
     def _fitted(self, options: dict[str, Any]) -> "pipeline.Fitted":
         paid = None if self.ledger is None else budget.Budget.open(self.ledger)

@@ -1,16 +1,17 @@
 """What several commands are told: flags to inherit, with what they mean."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from quorum_rl import budget, envs, learners, logs
+from quorum_rl import budget, envs, learners, logs, pipeline
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.output import check_new_file, check_picture, start_jax
+from quorum_rl.cli.output import check_new_file, check_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError
-from quorum_rl.pipeline import FitSettings
+from quorum_rl.pipeline import FitSettings, TrackerName
 
 if TYPE_CHECKING:
     from quorum_rl.experts import LoggedExperts, Population
@@ -86,6 +87,34 @@ class RunFlags(LearnerFlags):
     json: bool = False
     """Print the facts at the end as JSON, and everything else to the standard error."""
     settings: Settings = field(default_factory=FitSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyFlags(RunFlags):
+    """What the commands are told that end in one policy."""
+
+    seed: int | None = None
+    """For reproduction only: the noise hides nothing from someone who knows the seed."""
+    track: TrackerName | None = None
+    """Send public metrics to a dashboard: tensorboard (into the folder), trackio or wandb."""
+
+    def tracked(self) -> "AbstractContextManager[pipeline.Track | None]":
+        """Who hears the metrics."""
+        return nullcontext() if self.track is None else pipeline.tracker(self.track, self.folder)
+
+    def tell(self, made: "pipeline.Fitted", **more: Any) -> None:
+        """Say what came out, and where it is."""
+        certified, policy = made.certificate, made.folder / POLICY
+        ledger = self.ledger or made.folder / "ledger.jsonl"
+        facts = {
+            "folder": str(made.folder),
+            "policy": str(policy),
+            "ledger": None if certified is None else str(ledger),
+            **certified_facts(certified),
+            **more,
+        }
+        said = [] if certified is None else [certified.statement]
+        show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)

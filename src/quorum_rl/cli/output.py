@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quorum_rl import envs
-from quorum_rl.errors import Interrupted, QuorumError, Rule, require, require_packages
+from quorum_rl.errors import SEED, Interrupted, QuorumError, require, require_packages
 from quorum_rl.files import replacing
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 BAR = 40  # characters of a full bar
 PICTURES = (".png", ".svg", ".pdf")
 SECONDS_BETWEEN_LINES = 60.0  # where a bar cannot move
-SEED = Rule(f"a whole number from 0 to {2**32 - 1}", lambda seed: 0 <= seed < 2**32)
 
 
 class Update(Protocol):

@@ -197,6 +197,8 @@ def _found(flags: Mapping[str, Flag], name: str) -> tuple[Flag, bool]:
         return contrary, False
     if name in flags:
         raise QuorumError(f"{name} is set in a configuration file only: see --config.")
+    if name == "--sites":
+        raise QuorumError("logs at sites of their own are for 'quorum site fit': see its --help.")
     near = get_close_matches(name, [*filter(is_flag, flags), *UNIVERSAL], n=1)
     raise QuorumError(
         f"unknown flag {name}"

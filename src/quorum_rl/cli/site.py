@@ -1,16 +1,13 @@
 """`quorum site`: experts whose logs stay where they are."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from quorum_rl import budget, logs, pipeline, sites
-from quorum_rl.cli.configuration import as_toml, repeated
-from quorum_rl.cli.flags import POLICY, RunFlags, certified_facts, given
-from quorum_rl.cli.output import console, show_facts, start_jax, stoppable, stoppable_bar, timed_bar
-from quorum_rl.errors import Interrupted
-from quorum_rl.pipeline import TrackerName
+from quorum_rl import budget, logs, sites
+from quorum_rl.cli.configuration import as_toml, going_on
+from quorum_rl.cli.flags import PolicyFlags, given
+from quorum_rl.cli.output import console, start_jax, stoppable, stoppable_bar, timed_bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +56,8 @@ class Start(LinkFlags):
                     began.add(task.run)
                     shown.print(f"{task.run}: {task.in_words()}")
                 update(number, task.rounds)
+                if number == task.rounds:
+                    shown.print(f"{task.run}: asked for the last of its {number} rounds")
 
             site = sites.Site(
                 self.name, log, most_experts=self.most_experts, accepted=self.accept, heard=heard
@@ -73,7 +72,7 @@ class Start(LinkFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(LinkFlags, RunFlags):
+class Fit(LinkFlags, PolicyFlags):
     """Learn one policy from the logs of several sites, at a cost of at most epsilon at delta.
 
     As 'quorum fit', with sums of experts that come from their sites. This coordinator draws the
@@ -81,8 +80,8 @@ class Fit(LinkFlags, RunFlags):
     was interrupted, with the sites that are there.
 
     Example: quorum site fit --sites north=25 south=30 east=20 --minimum-experts 70 --epsilon 1
-    --delta 1e-4 --connect flower.example.org:8000 --root-certificates ca.pem --folder runs/sites
-    --accept one-expert-each one-site-each failures-alike
+    --delta 1e-4 --connect flower.example.org:8000 --root-certificates ca.pem --secret secret
+    --keys keys --folder runs/sites --accept one-expert-each one-site-each failures-alike
     """
 
     sites: dict[str, int]
@@ -96,55 +95,37 @@ class Fit(LinkFlags, RunFlags):
     """Seconds that a round waits for a site. One that was late counts as nothing."""
     secret: Path | None = None
     """The file that the SuperLink was started with as --superexec-auth-secret-file."""
-    seed: int | None = None
-    """For reproduction only: the noise hides nothing from someone who knows the seed."""
-    track: TrackerName | None = None
-    """Send public metrics to a dashboard: tensorboard (into the folder), trackio or wandb."""
+    keys: Path | None = None
+    """The folder of the sites' public keys, NAME.pub: no other node is taken for a site."""
 
     common: ClassVar = ("sites", "minimum-experts", "minimum-sites", "epsilon", "delta", "connect",
-                        "root-certificates", "secret", "patience", "folder", "ledger", "accept",
-                        "json")  # fmt: skip
+                        "root-certificates", "secret", "keys", "patience", "folder", "ledger",
+                        "accept", "json")  # fmt: skip
 
     def run(self) -> None:
         sites.require_flower()
         start_jax()
         shown = console(stderr=self.json)
-        tracked = nullcontext() if self.track is None else pipeline.tracker(self.track, self.folder)
-        link = given(self, "root_certificates secret insecure")
+        link = given(self, "root_certificates secret keys insecure")
         agreement = sites.Agreement(self.sites, self.minimum_sites)
-        try:
-            with (
-                tracked as track,
-                stoppable_bar(shown, "rounds") as progress,
-                sites.sites_by_flower(self.connect, **link, seconds=self.patience) as reached,
-            ):
-                made = sites.fit_at_sites(
-                    reached,
-                    agreement,
-                    **given(self, "minimum_experts epsilon delta settings seed folder"),
-                    budget=None if self.ledger is None else budget.Budget.open(self.ledger),
-                    learner=self.chosen_learner(),
-                    learner_settings=self.learner_settings(),
-                    accepted=self.accept,
-                    accepted_by=self.accepted_by,
-                    report=shown.print,
-                    progress=progress,
-                    track=track,
-                    command=as_toml(["site", "fit"], self),
-                )
-        except Interrupted as stop:
-            again = repeated(["site", "fit"], self, self.folder / "config.toml")
-            raise Interrupted(f"{stop} Go on with: {again}") from None
-        self._show(made)
-
-    def _show(self, made: "pipeline.Fitted") -> None:
-        policy = made.folder / POLICY
-        facts: dict[str, Any] = {
-            "folder": str(made.folder),
-            "policy": str(policy),
-            "ledger": str(self.ledger or made.folder / "ledger.jsonl"),
-            **certified_facts(made.certificate),
-            "rounds": made.plan.private_steps,
-        }
-        said = [] if made.certificate is None else [made.certificate.statement]
-        show_facts(facts, *said, f"the policy is in {policy}", as_json=self.json)
+        with (
+            going_on(["site", "fit"], self),
+            self.tracked() as track,
+            stoppable_bar(shown, "rounds") as progress,
+            sites.sites_by_flower(self.connect, **link, seconds=self.patience) as reached,
+        ):
+            made = sites.fit_at_sites(
+                reached,
+                agreement,
+                **given(self, "minimum_experts epsilon delta settings seed folder"),
+                budget=None if self.ledger is None else budget.Budget.open(self.ledger),
+                learner=self.chosen_learner(),
+                learner_settings=self.learner_settings(),
+                accepted=self.accept,
+                accepted_by=self.accepted_by,
+                report=shown.print,
+                progress=progress,
+                track=track,
+                command=as_toml(["site", "fit"], self),
+            )
+        self.tell(made, rounds=made.plan.private_steps)

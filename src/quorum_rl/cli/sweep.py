@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from quorum_rl import envs, logs, release, sweep
-from quorum_rl.cli.configuration import as_toml, repeated
+from quorum_rl.cli.configuration import as_toml, going_on
 from quorum_rl.cli.flags import POLICY, ExpertFlags, TrainingFlags, certified_facts, given
 from quorum_rl.cli.output import console, show_facts, start_jax, stoppable_bar
 from quorum_rl.cli.parser import FILE_ONLY, RUNS_CODE
@@ -74,24 +74,20 @@ class Sweep(ExpertFlags, TrainingFlags):
         asked = self._asked()
         spread = sweep.one_by_one if self.ray is None else sweep.on_ray(self.ray)
         shown = console(stderr=self.json)
-        try:
-            with stoppable_bar(shown, "program") as update:
+        with going_on(["sweep"], self), stoppable_bar(shown, "program") as update:
 
-                def progress(done: int, total: int) -> None:
-                    if update(done, total):
-                        raise Interrupted("stopped; programs that had ended are kept.")
+            def progress(done: int, total: int) -> None:
+                if update(done, total):
+                    raise Interrupted("stopped; programs that had ended are kept.")
 
-                made = sweep.sweep(
-                    asked,
-                    self.folder,
-                    spread=spread,
-                    report=shown.print,
-                    progress=progress,
-                    command=as_toml(["sweep"], self),
-                )
-        except Interrupted as stopped:
-            again = repeated(["sweep"], self, self.folder / "config.toml")
-            raise Interrupted(f"{stopped} Go on with: {again}") from None
+            made = sweep.sweep(
+                asked,
+                self.folder,
+                spread=spread,
+                report=shown.print,
+                progress=progress,
+                command=as_toml(["sweep"], self),
+            )
         self._show(made)
 
     def _asked(self) -> "sweep.SweepOptions":

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
         reference_policy as reference_policy,
         units_of as units_of,
     )
-    from quorum_rl.envs.registry import get_world as get_world, world_names as world_names
+    from quorum_rl.envs.registry import (
+        code_of_world as code_of_world,
+        get_world as get_world,
+        world_names as world_names,
+    )
     from quorum_rl.envs.rollout import (
         Running as Running,
         advance as advance,

@@ -1,5 +1,8 @@
 """The worlds by name, and how a user's own is found."""
 
+import hashlib
+from pathlib import Path
+
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
@@ -33,6 +36,12 @@ def get_world(name: str) -> AnyWorld:
     if name not in WORLDS:
         raise unknown_name("world", name, WORLDS)
     return WORLDS[name]
+
+
+def code_of_world(name: str) -> str | None:
+    """Of a world in a user's own file, which code that is; None of another."""
+    path = name.rpartition(":")[0]
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
 
 
 def _world_in_file(name: str) -> AnyWorld:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         preset as preset,
     )
     from quorum_rl.experts.ppo.training import (
-        Judged as Judged,
+        JudgedAgents as JudgedAgents,
         PopulationProgress as PopulationProgress,
         Stopped as Stopped,
         WaveState as WaveState,

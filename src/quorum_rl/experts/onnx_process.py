@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.onnx_worker import ANSWERED, Answers, Question, States
+from quorum_rl.experts.onnx_worker import ANSWERED, Answers, ModelQuestion, States
 from quorum_rl.files import MEMORY, MEMORY_GIB, allowed
 
 SECONDS: Final = "QUORUM_ANSWER_SECONDS"  # how long a model may take for one question
@@ -51,7 +51,7 @@ class OnnxProcess:
         self._used: set[str] = set()  # files that the process has seen
         self._lock = Lock()
 
-    def answers(self, question: Question, states: States, *, strict: bool) -> Answers:
+    def answers(self, question: ModelQuestion, states: States, *, strict: bool) -> Answers:
         """What a model answers, with NaN in the states where it has no answer.
 
         Raises:
@@ -67,7 +67,7 @@ class OnnxProcess:
                     found[part] = self._one_by_one(question, states[part], strict=strict)
         return found
 
-    def _one_by_one(self, question: Question, states: States, *, strict: bool) -> Answers:
+    def _one_by_one(self, question: ModelQuestion, states: States, *, strict: bool) -> Answers:
         if self._used != {question.file}:
             self._end()
         found = np.full((len(states), question.action_count), np.nan)
@@ -79,7 +79,7 @@ class OnnxProcess:
                     raise
         return found
 
-    def _asked(self, question: Question, states: States) -> Answers:
+    def _asked(self, question: ModelQuestion, states: States) -> Answers:
         """Ask once, within the time limit; a process that does not answer is ended."""
         name = Path(question.file).name
         try:

@@ -30,7 +30,7 @@ FLOAT_TYPES: Final[dict[str, type[np.floating[Any]]]] = {
 }
 
 
-class Question(NamedTuple):
+class ModelQuestion(NamedTuple):
     """Which model is asked, and how; its states follow."""
 
     file: str
@@ -64,7 +64,7 @@ def main(line: Connection, memory: int) -> None:
     with suppress(EOFError):
         while True:
             head, _, body = line.recv_bytes().partition(b"\n")
-            question, sent = Question(*json.loads(head)), np.frombuffer(body, np.float32)
+            question, sent = ModelQuestion(*json.loads(head)), np.frombuffer(body, np.float32)
             try:
                 made = _answered(question, sent.reshape(-1, question.observation_size), models)
                 reply = ANSWERED + made.tobytes()
@@ -88,7 +88,7 @@ def _limit_memory(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def _answered(question: Question, states: States, models: dict[str, Model]) -> Answers:
+def _answered(question: ModelQuestion, states: States, models: dict[str, Model]) -> Answers:
     name = Path(question.file).name
     model = models.get(question.file) or _opened(question)
     if question.keep_open:
@@ -111,7 +111,7 @@ def _answered(question: Question, states: States, models: dict[str, Model]) -> A
     return answers
 
 
-def _opened(question: Question) -> Model:
+def _opened(question: ModelQuestion) -> Model:
     """Open one file and see that its input and output are what the set declares."""
     file = Path(question.file)
     session = _session(file)

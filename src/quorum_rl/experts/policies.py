@@ -22,7 +22,7 @@ from quorum_rl.experts.checks import (
 )
 from quorum_rl.experts.expert_set import UnloggedExperts
 from quorum_rl.experts.onnx_process import OnnxProcess, allowed_seconds
-from quorum_rl.experts.onnx_worker import Answers, Question
+from quorum_rl.experts.onnx_worker import Answers, ModelQuestion
 
 Policy = Callable[[Observations], npt.ArrayLike]
 
@@ -252,8 +252,8 @@ class OnnxExperts(_AskedInTurn):
         found = distributions_or_nan(self._as_probabilities(answers), 0.0)
         return distributions_or_nan(found / found.sum(axis=-1, keepdims=True), self.p_min)
 
-    def _question(self, expert: int) -> Question:
-        return Question(
+    def _question(self, expert: int) -> ModelQuestion:
+        return ModelQuestion(
             file=str(self.files[expert]),
             observation_size=self.observation_size,
             action_count=self.action_count,

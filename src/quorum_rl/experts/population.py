@@ -29,18 +29,20 @@ from quorum_rl.experts.expert_set import NO_ACTION, OwnPolicies, UnloggedExperts
 from quorum_rl.experts.networks import Array, Network, apply_network, in_precision
 
 
-class Block(NamedTuple):
+class BlockSize(NamedTuple):
     """The shape in which networks are multiplied: so many experts, and states of each."""
 
     experts: int
     rows: int
 
 
-CPU_BLOCK: Final = Block(32, 32)
-GPU_BLOCK: Final = Block(256, 128)  # a GPU wants more at once, and to read the weights less often
+CPU_BLOCK: Final = BlockSize(32, 32)
+GPU_BLOCK: Final = BlockSize(
+    256, 128
+)  # a GPU wants more at once, and to read the weights less often
 
 
-def block() -> Block:
+def block() -> BlockSize:
     """The one shape of this process."""
     return CPU_BLOCK if jax.default_backend() == "cpu" else GPU_BLOCK
 

@@ -16,6 +16,7 @@ from quorum_rl.learners.double_dqn import DoubleDqn
 from quorum_rl.learners.iql import Iql
 from quorum_rl.learners.learner import DenseLearner
 from quorum_rl.learners.td3_bc import Td3Bc
+from quorum_rl.own_code import own_code
 
 LEARNERS: dict[str, type[DenseLearner]] = {
     kind.name: kind for kind in (Cql, Bcq, Bc, DoubleDqn, BcGaussian, Td3Bc, Iql)
@@ -33,11 +34,11 @@ def learner_to_json(learner: Any) -> dict[str, Any]:
 
 
 def code_of(learner: Any) -> dict[str, str]:
-    """Of a learner from the user's own file, which code that is; nothing of another.
+    """Of a learner of the user's own, which code that is: its whole file where that was named.
 
     A run that went on with other code would add its noise to other sums.
     """
-    code = getattr(learner, "code_digest", None)
+    code = getattr(learner, "code_digest", None) or own_code(learner)
     return {} if code is None else {"learner_code": code}
 
 

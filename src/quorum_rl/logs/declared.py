@@ -23,6 +23,7 @@ from quorum_rl.dictionary import (
     dictionary_to_json,
 )
 from quorum_rl.errors import QuorumError, at_least, require
+from quorum_rl.json_files import bounded_int
 
 VERSION: Final = 1
 METADATA_KEY: Final = b"quorum_rl.demonstrations"
@@ -136,7 +137,7 @@ def declared_from_json(metadata: bytes) -> Declared:
         QuorumError: if it is damaged or of a version this release does not know.
     """
     try:
-        facts = json.loads(metadata)
+        facts = json.loads(metadata, parse_int=bounded_int)
         version = facts.pop("version")
         if version == VERSION:
             return Declared(**facts | {"dictionary": dictionary_of(facts.get("dictionary"))})

@@ -174,10 +174,6 @@ class Demonstrations:
         """The transitions of the expert at position `expert`."""
         return range(*self.expert_transition_offsets[[expert, expert + 1]].tolist())
 
-    def transitions_in(self, episode: int) -> range:
-        """The transitions of one episode."""
-        return range(*self.transition_offsets[[episode, episode + 1]].tolist())
-
     def episode(self, index: int) -> Episode:
         """One episode, without copying it."""
         where = self.episodes

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
         Elsewhere as Elsewhere,
         ReportLine as ReportLine,
         RunContext as RunContext,
+        RunOptions as RunOptions,
         StepProgress as StepProgress,
         check_noisy as check_noisy,
+        rounding as rounding,
     )
     from quorum_rl.pipeline.distributed import help_fit as help_fit
     from quorum_rl.pipeline.driver import (

@@ -1,12 +1,11 @@
 """What a fit is given is of the kinds that it takes, or is refused in one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.budget import Budget
-from quorum_rl.errors import FRACTION, PERSON, POSITIVE, Rule, require
+from quorum_rl.errors import FRACTION, PERSON, POSITIVE, SEED, Rule, require
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.logs import Demonstrations
@@ -26,10 +25,6 @@ def _is_learner(value: Any) -> bool:
     return own or isinstance(value, str | Learner)
 
 
-SEED: Final = Rule(
-    f"a whole number from 0 to {2**32 - 1}",
-    lambda seed: isinstance(seed, Integral) and 0 <= int(seed) < 2**32,
-)
 KINDS: Final[Mapping[str, Rule]] = {
     "demonstrations": Rule("Demonstrations.open(path)", _is(Demonstrations)),
     "experts": Rule(

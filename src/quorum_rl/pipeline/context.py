@@ -1,5 +1,6 @@
 """What the stages of a run share, and what all processes of a run must agree on."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from quorum_rl.budget import (
     check_contents,
     commitments,
 )
-from quorum_rl.distributed import this_machine
+from quorum_rl.distributed import is_single_process, this_machine
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.json_files import read_config
@@ -37,6 +38,7 @@ from quorum_rl.training import SummedElsewhere
 from quorum_rl.types import Released
 
 ASKED: Final = 8  # experts whose answers processes compare
+LIMITS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 ReportLine: TypeAlias = Callable[[str], None]
 StepProgress: TypeAlias = Callable[[int, int], bool | None]
@@ -229,9 +231,41 @@ def said_by_all(
     return facts | {"answers": np.round(answers, 3).tolist()}  # whatever the last bits are
 
 
+def rounding() -> dict[str, Any]:
+    """What decides how floats round here, as public facts.
+
+    A run that went on where they round otherwise would add its noise to other sums.
+    """
+    return {
+        "machine": this_machine(),
+        "libraries": _libraries(),
+        "devices": len(jax.devices()),
+        "threads": _threads(),
+        "flags": _flags(),
+    }
+
+
 def _libraries() -> str:
     """Those that round what units, values and judges tell."""
     return f"numpy {np.__version__}, scipy {scipy.__version__}"
+
+
+def _threads() -> str | None:
+    """How many share large sums, each with a part of the terms."""
+    if not is_single_process():
+        return None  # others' machines may have more; on a GPU that changes nothing
+    some = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    limits = [f"{name} {os.environ[name]}" for name in LIMITS if name in os.environ]
+    return ", ".join([f"{len(some)} processors", *limits])
+
+
+def _flags() -> list[str]:
+    """What was said to XLA and JAX that changes how they compile."""
+    kinds = "jax_enable_x64", "jax_default_matmul_precision"
+    said = [f"{kind} {value}" for kind in kinds if (value := getattr(jax.config, kind))]
+    return sorted(os.environ.get("XLA_FLAGS", "").split()) + said
 
 
 def configuration(
@@ -246,14 +280,10 @@ def configuration(
         "settings": plan.settings.to_json(),
         "learner": learner_to_json(plan.learner),
         **code_of(plan.learner),
+        **plan.settings.code,
         "declared": asdict(demonstrations.declared),
         "events": [event_to_json(event) for event in plan.events],
         "reproducible": seed is not None,
-        # A run that went on where floats round otherwise would add its noise to other sums.
-        "rounding": {
-            "machine": this_machine(),
-            "libraries": _libraries(),
-            "devices": len(jax.devices()),
-            "chunk": None if plan.private is None else plan.private.shape.size,
-        },
+        "rounding": rounding()
+        | {"chunk": None if plan.private is None else plan.private.shape.size},
     }

@@ -29,7 +29,7 @@ from quorum_rl.budget import (
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import flush_folder, replacing, write_json
-from quorum_rl.json_files import read_config
+from quorum_rl.json_files import read_config, read_object
 from quorum_rl.logs import Episodes
 from quorum_rl.tensors import map_tensors, numbered_leaves, refusing_damage, write_tensors
 from quorum_rl.training import TrainState
@@ -128,7 +128,7 @@ class RunFolder:
         if not self._keys.exists():
             return drawn
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
-            kept = json.loads(self._keys.read_text())
+            kept = read_object(self._keys)
             keys: dict[str, list[int]] = {name: kept.get(name, drawn[name]) for name in drawn}
             if not all(are_words(keys[name], len(words)) for name, words in drawn.items()):
                 raise ValueError("it holds no keys")
@@ -143,15 +143,14 @@ class RunFolder:
         self, keys: dict[str, list[int]], contents: Mapping[str, str] | None = None
     ) -> None:
         """Keep the keys until the run is complete, and beside them digests of what it reads."""
-        with replacing(self._keys) as temporary:
-            temporary.write_text(json.dumps(keys | {CONTENTS: dict(contents or {})}))
+        write_json(self._keys, keys | {CONTENTS: dict(contents or {})})
 
     def kept_contents(self) -> dict[str, str]:
         """The digests of what the run read before it was interrupted, if they were kept."""
         if not self._keys.exists():
             return {}
         with refusing_damage(f"{str(self._keys)!r} is damaged", fix=ANEW):
-            return dict(json.loads(self._keys.read_text()).get(CONTENTS, {}))
+            return dict(read_object(self._keys).get(CONTENTS, {}))
 
     def name(self) -> str:
         """What ledgers call this run: random whatever the keys are, and kept as long as they.

@@ -237,23 +237,23 @@ def fit_after_release(
         )
     demonstrations = demonstrations.of_at_least(minimum_experts)
     declared = demonstrations.declared
-    earlier = prior_release(released, demonstrations, budget)
+    prior = prior_release(released, demonstrations, budget)
     plan = plan_training(
         declared,
         asked_learner(declared, settings, (epsilon, delta), learner, learner_settings),
-        ReleasePlan(earlier.event, epsilon, delta, settings.agreement),
+        ReleasePlan(prior.event, epsilon, delta, settings.agreement),
         epsilon=epsilon,
         delta=delta,
         settings=settings,
     )
-    earlier.remaining.check_usable(declared.minimum_experts)
+    prior.remaining.check_usable(declared.minimum_experts)
 
     def first_stage(run: RunContext, _: Ledger) -> tuple[Released | None, Demonstrations]:
-        earlier.keep(run.folder.released)
-        return earlier.released, earlier.remaining
+        prior.keep(run.folder.released)
+        return prior.released, prior.remaining
 
     options = RunOptions(folder, accepted, accepted_by, seed, report, progress, track, command)
-    return carried_out(plan, demonstrations, first_stage, budget, options, paid=[earlier.event])
+    return carried_out(plan, demonstrations, first_stage, budget, options, paid=[prior.event])
 
 
 def carried_out(

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from quorum_rl.errors import POSITIVE, SHARE, QuorumError, Rule, at_least, require, unknown_name
+from quorum_rl.own_code import code_digest
 from quorum_rl.privacy import LEAST_NOISE, MOST_NOISE, Mode
 
 if TYPE_CHECKING:  # they bring JAX, and the command line needs the names of settings only
@@ -203,6 +204,14 @@ class FitSettings:
         return self.method == "local" or (
             self.local_steps is not None and self.method in ("selective", "dp-sgd")
         )
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Of a contribution or an optimiser of one's own, which code that is."""
+        own: dict[str, Any] = {"contribution": self.contribution}
+        if not isinstance(self.optimiser, str | None):
+            own["optimiser"] = self.optimiser.transformation
+        return {f"{name}_code": code_digest(it) for name, it in own.items() if it is not None}
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain facts; a contribution only where it is one's own."""

@@ -1,4 +1,4 @@
-"""Calibration: the noise, the number of steps or the release that just fits a budget.
+"""Calibration: the noise or the number of steps that just fits a budget.
 
 All answers are safe: what is returned costs at most what was given, by the joint account.
 """
@@ -17,7 +17,6 @@ from quorum_rl.privacy.events import (
     MOST_NOISE,
     MOST_STEPS,
     Event,
-    ReleaseEvent,
     TrainingEvent,
 )
 
@@ -100,39 +99,6 @@ def steps_for(
     while most > 0 and excess(math.log(most)) > 0:
         most = min(most - 1, math.floor(most * (1 - PRECISION)))
     return max(most, 0)
-
-
-def largest_release(
-    plan: Callable[[float], ReleaseEvent],
-    *,
-    epsilon: float,
-    delta: float,
-    beside: Sequence[Event],
-) -> tuple[float, ReleaseEvent] | None:
-    """The largest ε of its own that a release may have beside given events, and that release.
-
-    `plan` makes the release for an ε (see `planner.plan_release`; its δ is the caller's choice). So
-    the split between the stages follows from what training needs. None if nothing is left.
-    """
-    if total_delta(beside, epsilon) >= delta:
-        return None
-
-    def fits(own: float) -> ReleaseEvent | None:
-        event = plan(own)
-        return event if total_delta([*beside, event], epsilon) <= delta else None
-
-    low, high = 0.0, epsilon
-    best = fits(high)
-    if best is not None:
-        return high, best
-    while high - low > 1e-3 * epsilon:
-        middle = (low + high) / 2
-        event = fits(middle)
-        if event is None:
-            high = middle
-        else:
-            low, best = middle, event
-    return (low, best) if best is not None else None
 
 
 def _gaussian_spread(epsilon: float, delta: float) -> float:

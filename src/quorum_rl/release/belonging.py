@@ -116,7 +116,11 @@ def belong_elsewhere(log: Demonstrations, ledger: Witness, accepted: Sequence[st
             )
         binding = [found for found in others if found.witness.kind == "production"]
         if ledger.kind == "production" and binding and OTHER_EXPERTS not in accepted:
-            raise QuorumError(_refusal(log, binding[0]))
+            raise QuorumError(
+                f"{_belongs(log, binding[0])}, and the coordinator has charged {ledger.ledger}: it "
+                f"charges that one (--ledger); or, if these are other experts, accept "
+                f"'{OTHER_EXPERTS}' here. No sum was sent."
+            )
         if any(found.place.use == RELEASED for found in others):
             raise QuorumError(
                 f"prefixes of {_named(log)} were released, and a training that reads all of their "
@@ -263,11 +267,16 @@ def _tell(place: _Place, seen: Witness) -> None:
         write_witness(place.path, seen)
 
 
-def _refusal(log: Demonstrations, found: _Found) -> str:
-    """That something belongs to another ledger, and what to do."""
+def _belongs(log: Demonstrations, found: _Found) -> str:
+    """What belongs to another ledger, and to which."""
     what, belong = f"the experts of {_named(log)}", "belong"
     if found.place.use is not None:
         what, belong = _named(log), "belongs" if log.source is not None else "belong"
+    return f"{what} {belong} to {_where(found.witness)}"
+
+
+def _refusal(log: Demonstrations, found: _Found) -> str:
+    """That something belongs to another ledger, and what to do."""
     path, gone = found.witness.path, ""
     fix = "name it with --ledger"
     if path is not None:
@@ -276,7 +285,7 @@ def _refusal(log: Demonstrations, found: _Found) -> str:
             gone = ", which is not there any more"
             fix = "bring it back and name it with --ledger, for nothing else says what was spent"
     return (
-        f"{what} {belong} to {_where(found.witness)}{gone}, and another one would not count what "
+        f"{_belongs(log, found)}{gone}, and another one would not count what "
         f"that was charged: {fix}; or, if these are other experts, accept '{OTHER_EXPERTS}'. "
         "Nothing was charged."
     )

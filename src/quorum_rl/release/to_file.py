@@ -4,7 +4,6 @@ What its noise follows from lies beside that file, as `FILE.private`, from befor
 the file is there.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from quorum_rl.budget import (
 )
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts
-from quorum_rl.files import replacing
+from quorum_rl.files import write_json
 from quorum_rl.json_files import read_object
 from quorum_rl.logs import Demonstrations, salted_digest
 from quorum_rl.privacy import ReleasePlan, event_to_json
@@ -96,8 +95,7 @@ def release_to_file(
         )
     if begun.is_paid(ledger):
         check_contents(ledger.record, run, begun.contents, now)
-    with replacing(kept) as temporary:
-        temporary.write_text(json.dumps(vars(begun) | {"contents": now}))
+    write_json(kept, vars(begun) | {"contents": now})
     try:
         made = release(
             experts,

@@ -37,7 +37,7 @@ def parts_of(
 ) -> Iterator[Part]:
     """All that a bundle with the files `about` says of itself."""
     yield Part("The guarantee", (made.statement, *_meaning(made)))
-    held = tuple(f"{one.text} ({one.answer})" for one in made.assumptions)
+    held = tuple(f"{assumption.text} ({assumption.answer})" for assumption in made.assumptions)
     yield Part("It assumes that", items=held)
     yield Part("It does not cover", items=(*made.not_accounted, *made.limitations))
     if made.marks:
@@ -117,11 +117,11 @@ def _facts(made: Certificate, certificate: bytes) -> dict[str, Any]:
     """What the certificate says, for programs."""
     assumptions = [
         {
-            "name": one.name,
-            "accepted": one.accepted,
-            "accepted_by": [f"{who.name}, {who.at}" for who in one.accepted_by],
+            "name": assumption.name,
+            "accepted": assumption.accepted,
+            "accepted_by": [f"{who.name}, {who.at}" for who in assumption.accepted_by],
         }
-        for one in made.assumptions
+        for assumption in made.assumptions
     ]
     return {
         "kind": made.kind,

@@ -19,6 +19,7 @@ from quorum_rl.pipeline import (
     Fitted,
     ReportLine,
     RunContext,
+    RunOptions,
     StepProgress,
     Track,
     asked_learner,
@@ -33,7 +34,7 @@ SITE: Final = Rule(
     "a name of at most 64 letters, digits, dots, dashes and underscores",
     lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) is not None,
 )
-ALIKE: Final = ("observation_size", "action_count", "world", "dictionary")
+ALIKE: Final = ("observation_size", "action_count", "world", "world_params", "dictionary")
 TRUST: Final = (
     "sums: plain. The coordinator sees each site's sum without noise, and draws the noise: it is "
     "trusted by everybody. A site sees the parameters of every round, which have noise, and is "
@@ -140,20 +141,11 @@ def fit_at_sites(
         return SummedElsewhere(declared, sums.ask)
 
     report(agreement.in_words())
-    return fit_elsewhere(
-        plan,
-        declared,
-        Elsewhere(agreement.to_json(), source),
-        budget=budget,
-        folder=folder,
-        accepted=tuple(accepted),
-        accepted_by=accepted_by,
-        seed=seed,
-        report=report,
-        progress=progress,
-        track=track,
-        command=command,
+    elsewhere = Elsewhere(agreement.to_json(), source)
+    options = RunOptions(
+        folder, accepted, accepted_by, seed, report, progress, track, command, elsewhere
     )
+    return fit_elsewhere(plan, declared, budget, options)
 
 
 def check_settings(settings: FitSettings) -> None:

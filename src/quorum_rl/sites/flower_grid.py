@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.errors import Interrupted, QuorumError
+from quorum_rl.files import read_file
+from quorum_rl.sites.link import SECONDS_BETWEEN_LOOKS, certificates_in, public_keys, reach
 from quorum_rl.sites.records import (
     FACTS,
     SUM,
@@ -14,11 +16,11 @@ from quorum_rl.sites.records import (
     facts_in,
     of_facts,
     of_question,
+    refused,
     require_flower,
 )
 from quorum_rl.sites.task import Answer, Facts, Question
 
-SECONDS_BETWEEN_LOOKS: Final = 0.25
 SECONDS_FOR_A_TASK: Final = 30.0
 SECONDS_FOR_A_NAME: Final = 5.0  # in a round: what a new node says of itself costs it no time
 # Flower registers a run by the app that it would send to SuperNodes; Quorum's sites run their own.
@@ -42,18 +44,28 @@ clientapp = "quorum_rl.sites:clientapp"
 class FlowerSites:
     """Sites by the nodes that they are. `seconds` is how long a round waits for one of them.
 
+    With `keys`, a site is the node that has its public key: Flower lets whoever reaches a SuperLink
+    register a node there, under any name. Without, it is who says so first.
+
     Who was late is asked again and no more waited for, until it answers in time.
     """
 
-    def __init__(self, grid: Any, seconds: float) -> None:
-        self._grid, self._seconds = grid, seconds
+    def __init__(self, grid: Any, seconds: float, keys: Mapping[str, bytes] | None = None) -> None:
+        self._grid, self._seconds, self._keys = grid, seconds, keys
         self._nodes: dict[str, int] = {}
         self._claims: dict[str, int] = {}  # the last node that said it was the site
         self._known: set[int] = set()
         self._late: set[str] = set()
 
     def facts(self, wanted: Collection[str]) -> Mapping[str, Facts]:
-        """Wait for sites of these names, for as long as a round waits."""
+        """Wait for sites of these names, for as long as a round waits.
+
+        Raises:
+            QuorumError: if the key of one of them is not known.
+        """
+        for name in wanted:
+            if self._keys is not None and name not in self._keys:
+                raise QuorumError(f"there is no key of the site {name!r}: give its {name}.pub.")
         found: dict[str, Facts] = {}
         end = time.monotonic() + self._seconds
         with _linked():
@@ -77,11 +89,15 @@ class FlowerSites:
         waited_for = {name for name in names.values() if name not in self._late}
         waited_for = waited_for or set(names.values())
         for name, reply in self._replies(names, waited_for, self._seconds):
+            question, answer = questions[name], None
+            if refused(reply):
+                answer = Answer(question.task["run"], question.number, [], refuses=True)
+            elif reply.has_error():
+                continue  # of the SuperLink: the node is gone
             waited_for.discard(name)
             self._late.discard(name)
-            answer = None
             with suppress(Exception):  # whatever foreign records raise: as if nothing had come
-                answer = answer_in(reply)
+                answer = answer or answer_in(reply.content)
             if answer is not None:
                 yield name, answer
         self._late |= waited_for
@@ -89,20 +105,19 @@ class FlowerSites:
     def _introduced(self, wanted: Collection[str], seconds: float) -> dict[str, Facts]:
         """What new nodes say of themselves, who are sites of these names.
 
-        A name belongs to the node that has it until that is gone or late. Where the SuperLink
-        registers nodes by key and name, theirs is the only one that they can have.
+        A name belongs to the node that has it until that is gone or late.
         """
-        registered = {node.node_id: node.name for node in self._grid.get_nodes()}
-        here = set(registered)
+        key_of = {node.node_id: node.public_key for node in self._grid.get_nodes()}
+        here = set(key_of)
         new = {self._sent(of_facts({}), node, FACTS, "0"): node for node in here - self._known}
         self._known = here
         found: dict[str, Facts] = {}
         for node, reply in self._replies(new, set(new.values()), seconds):
             with suppress(Exception):  # whatever foreign records raise: it is no site
-                facts = facts_in(reply)
+                facts = facts_in(reply.content)
                 name = facts["name"]
-                is_whose = registered[node] in ("", name)  # it was registered as nobody else
-                if is_whose and name in wanted:
+                is_it = self._keys is None or self._keys[name] == key_of[node]
+                if is_it and name in wanted:
                     self._claims[name] = node
                     found[name] = facts
         self._claims = {name: node for name, node in self._claims.items() if node in here}
@@ -130,8 +145,8 @@ class FlowerSites:
             for reply in self._grid.pull_messages(list(open_ones)):
                 who = open_ones.pop(reply.metadata.reply_to_message_id, None)
                 wanted.discard(who)
-                if who is not None and not reply.has_error():
-                    yield who, reply.content
+                if who is not None:
+                    yield who, reply
             if wanted:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -153,35 +168,47 @@ def sites_by_flower(
     *,
     root_certificates: Path | None = None,
     secret: Path | None = None,
+    keys: Path | None = None,
     insecure: bool = False,
     seconds: float = 60.0,
 ) -> Iterator[FlowerSites]:
     """The sites behind a SuperLink that was started with `--isolation process`.
 
     `secret` is the file that it was started with as `--superexec-auth-secret-file`: without one,
-    whoever reaches the SuperLink could take the coordinator's place.
+    whoever reaches the SuperLink could take the coordinator's place. `keys` is the folder of the
+    sites' public keys, NAME.pub. `insecure` is for one machine alone, and needs none of them.
 
     Raises:
-        QuorumError: if the SuperLink cannot be reached, or does not let this coordinator in.
+        QuorumError: if the SuperLink cannot be reached, or does not let this coordinator in, or a
+            file is not what it should be.
     """
     require_flower()
     import httpx
 
-    if insecure and root_certificates is not None:
-        raise QuorumError("insecure does not go with certificates: leave them out.")
-    certificates = None if root_certificates is None else root_certificates.read_bytes()
-    to_link = superlink, insecure, certificates
+    if insecure and (root_certificates, secret, keys) != (None, None, None):
+        raise QuorumError(
+            "insecure goes with no certificates, secret or keys: leave it out, or them."
+        )
+    if not insecure and keys is None:
+        raise QuorumError(
+            "without the sites' public keys, whoever reaches the SuperLink could take a site's "
+            "place: give keys, the folder with a NAME.pub of each (or insecure, on one machine)."
+        )
+    known = None if keys is None else public_keys(keys)
+    to_link = superlink, insecure, certificates_in(root_certificates)
+    shared = None if secret is None else read_file(secret, "secret")
+    reach(superlink, to_link[2], insecure=insecure, seconds=0)
     try:
-        token = _token(to_link, None if secret is None else secret.read_bytes())
+        token = _token(to_link, shared)
         grid, beat = _grid(to_link, token)
     except (httpx.HTTPError, OSError) as error:
         raise QuorumError(
-            f"the SuperLink at {superlink!r} cannot be reached, or refuses: check its address, "
-            f"certificates and secret ({type(error).__name__})."
+            f"the SuperLink at {superlink!r} refuses this coordinator: check its secret "
+            f"({type(error).__name__})."
         ) from error
     beat.start()
     try:
-        yield FlowerSites(grid, seconds)
+        yield FlowerSites(grid, seconds, known)
     finally:
         _end(grid, beat)
 

@@ -4,23 +4,26 @@ A SuperNode runs what the coordinator sends to it. This node does not: it answer
 `ClientApp`, in one process, so that nothing is compiled twice.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from quorum_rl.errors import QuorumError
+from quorum_rl.sites.link import SECONDS_BETWEEN_LOOKS, certificates_in, private_key, reach
 from quorum_rl.sites.part import Site
 from quorum_rl.sites.records import (
     FACTS,
     SUM,
     of_answer,
     of_facts,
+    of_refusal,
     question_in,
     require_flower,
 )
 
-SECONDS_BETWEEN_LOOKS: Final = 0.25
+SECONDS_FOR_A_LINK: Final = 30.0  # that may be starting
 
 
 def client_app(site: Site) -> Any:
@@ -66,11 +69,14 @@ def serve(
     if insecure and (root_certificates is not None or key is not None):
         raise QuorumError("insecure goes with neither certificates nor a key: leave them out.")
     app = client_app(site)
-    certificates = None if root_certificates is None else root_certificates.read_bytes()
+    certificates = certificates_in(root_certificates)
+    pair = None if key is None else private_key(key)
+    reach(superlink, certificates, insecure=insecure, seconds=SECONDS_FOR_A_LINK, stopped=until)
+    said = logging.getLogger("flwr")
+    said.setLevel(logging.CRITICAL)  # a refusal is one sentence, and ours
     try:
-        with http_request_response(
-            superlink, insecure, certificates, None if key is None else _keys(key)
-        ) as connection:
+        with http_request_response(superlink, insecure, certificates, pair) as connection:
+            said.setLevel(logging.WARNING)
             report(f"the site {site.name!r} waits for the coordinator at {superlink}")
             while not until():
                 if not _answered(app, connection, report):
@@ -78,31 +84,19 @@ def serve(
             return
     except SystemExit as error:
         raise QuorumError(
-            f"the SuperLink at {superlink!r} cannot be reached, or refuses this site: check its "
-            "address, its certificates and the site's key."
+            f"the SuperLink at {superlink!r} refuses this site: give the --key whose public half "
+            "is registered there; a site that was killed is taken again after a minute."
         ) from error
     # Flower's connection says what happened, and ends.
     raise QuorumError(f"the connection to {superlink!r} ended: start the site again.")
 
 
-def _keys(path: Path) -> Any:
-    """The pair of keys in a private key's file, as `ssh-keygen -t ecdsa -b 384` makes it."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        private = load_ssh_private_key(path.read_bytes(), None)
-    except (ValueError, TypeError) as error:
-        raise QuorumError(f"{str(path)!r} holds no private key without a passphrase.") from error
-    if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise QuorumError(f"{str(path)!r} holds another kind of key: make an ecdsa key.")
-    return private, private.public_key()
-
-
 def _answered(app: Any, connection: Any, report: Callable[[str], None]) -> bool:
-    """Answer one message, if there is one."""
-    from flwr.app import Context, Error, Message, RecordDict
-    from flwr.common.constant import ErrorCode
+    """Answer one message, if there is one.
+
+    How long that took is not said: it may depend on what is in the logs.
+    """
+    from flwr.app import Context, Message, RecordDict
     from flwr.supercore.inflatable.inflatable_object import (
         get_all_nested_objects,
         get_object_tree,
@@ -125,18 +119,17 @@ def _answered(app: Any, connection: Any, report: Callable[[str], None]) -> bool:
             return_type=Message,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
-        began = time.monotonic()
         try:
-            context = Context(run, node, {}, RecordDict(), {})
-            reply = app(message, context)
+            reply = app(message, Context(run, node, {}, RecordDict(), {}))
         except QuorumError as error:
             report(str(error))
-            reason = "the site refuses: ask those who run it"
-            error_code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-            reply = Message(Error(code=error_code, reason=reason), reply_to=message)
+            reply = of_refusal(message)
+        except Exception as error:  # whatever a message of somebody else's brings about
+            report(f"a message could not be answered ({type(error).__name__}): {error}")
+            reply = of_refusal(message)
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
-            wanted, session = send(reply, get_object_tree(reply), time.monotonic() - began)
+            wanted, session = send(reply, get_object_tree(reply), 0.0)
             objects = get_all_nested_objects(reply)
             for name in wanted:
                 push_object(run, session, name, objects[name].deflate())

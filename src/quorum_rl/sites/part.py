@@ -30,7 +30,8 @@ class Site:
 
     Guarantee: it answers with facts that are declared, and with sums over all of its experts in
     which each of them counts for at most a clip norm, whatever a log holds. Until it is started
-    again it has one sum for each of a run's rounds, however often it is asked. Sums are SENSITIVE.
+    again it has one sum for each of a run's rounds, however often it is asked, and none for a round
+    before the last one that it was asked for. Sums are SENSITIVE.
 
     Raises:
         QuorumError: if the logs are of more experts than are declared.
@@ -57,7 +58,8 @@ class Site:
         data = expert_data(log) if log.expert_count else nobody(log.declared)
         self._data = data
         self._ledgers: set[tuple[str, Witness]] = set()
-        self._asked: dict[tuple[str, int], str] = {}
+        self._tasks: dict[str, str] = {}
+        self._asked: dict[str, tuple[int, str]] = {}  # the last round of a run, and what for
 
     def __repr__(self) -> str:
         return f"Site({self.name!r}, sensitive)"
@@ -101,26 +103,31 @@ class Site:
             )
 
     def _check_asked_once(self, task: Task, question: Question) -> None:
-        """Refuse a round that the task does not have, and another task or sum than the first one.
+        """Refuse a round that the task does not have or that is over, and another task or sum.
 
-        Noise hides one sum. A coordinator's folder that was copied would ask for two.
+        Noise hides one sum. A coordinator that goes on in an older copy of its folder would make
+        two of a round, if other sites answer meanwhile. One that was killed keeps the sums of the
+        rounds that are over, and asks for none of them.
         """
         if not 1 <= question.number <= task.rounds:
             raise QuorumError(
                 f"the coordinator asks for round {question.number} of {task.rounds}: start a fit "
                 "of its own."
             )
-        said = json.dumps({**question.task, "ledger": None}, sort_keys=True).encode()
-        for number, what in ((0, [said]), (question.number, question.arrays)):
-            digest = hashlib.sha256()
-            for part in what:
-                digest.update(part)
-            found = digest.hexdigest()
-            if self._asked.setdefault((task.run, number), found) != found:
-                raise QuorumError(
-                    f"the coordinator asks for another sum in round {question.number} of "
-                    f"{task.run!r} than before: go on in the one folder where the fit was begun."
-                )
+        said = json.dumps({**question.task, "ledger": None}, sort_keys=True)
+        digest = hashlib.sha256()
+        for part in question.arrays:
+            digest.update(part)
+        asked = question.number, digest.hexdigest()
+        last = self._asked.get(task.run, asked)
+        is_over = asked[0] < last[0] or (asked[0] == last[0] and asked != last)
+        if self._tasks.setdefault(task.run, said) != said or is_over:
+            raise QuorumError(
+                f"the coordinator asks for another sum in round {question.number} of "
+                f"{task.run!r} than before, or for one of a round that is over: go on in the one "
+                "folder where the fit was begun, as it is."
+            )
+        self._asked[task.run] = asked
 
 
 @lru_cache(maxsize=4)

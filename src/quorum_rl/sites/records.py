@@ -42,6 +42,23 @@ def of_answer(answer: Answer) -> Any:
     return _record({"run": answer.run, "number": answer.number}, answer.arrays)
 
 
+def of_refusal(message: Any) -> Any:
+    """What a site says that does not answer: nothing of why, which is for those who run it."""
+    from flwr.app import Error, Message
+    from flwr.common.constant import ErrorCode
+
+    error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="the site refuses")
+    return Message(error, reply_to=message)
+
+
+def refused(reply: Any) -> bool:
+    """Whether it is a refusal, and not an error of the SuperLink's."""
+    from flwr.common.constant import ErrorCode
+
+    code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+    return bool(reply.has_error() and reply.error.code == code)
+
+
 def _record(said: dict[str, Any], arrays: list[Any]) -> Any:
     from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 

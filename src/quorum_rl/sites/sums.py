@@ -3,7 +3,9 @@
 A round's noise follows from the run's key and the round's number, so it is the same whenever the
 round is done again. Two different sums with one noise would tell their difference. So the total of
 a round is on disk before anything is made of it, and a round that has a total is never asked again.
-Of a round without one nothing has left the coordinator that has its noise in it.
+Of a round without one nothing has left the coordinator that has its noise in it, unless that was
+in a copy of its folder, or before an older one was brought back: of each run a witness in the state
+folders says which round was the last that has a total.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +16,14 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.budget import Witness, held, in_state, read_witness, write_witness
 from quorum_rl.errors import Interrupted, QuorumError
 from quorum_rl.sites.task import Answer, Question, Sites, Task, has_shape, leaves_asked
 from quorum_rl.tensors import map_tensors, numbered_leaves, write_tensors
 from quorum_rl.training import AskedSum, Sums
 
 KEY: Final = "quorum_rl.sites"
+ROUNDS: Final = "rounds"  # the room of a state folder for witnesses of rounds
 MOST_SUM: Final = 2**31  # what 32 bits with a sign hold less than
 
 Whole = npt.NDArray[np.int32]
@@ -30,7 +34,7 @@ class SumsOfRounds:
 
     Guarantee: an expert changes the total by what its own site counts it for and by nothing else:
     at an honest site by a norm of at most `units`. Whatever a site sends, the others' sums are in
-    the total as they sent them. No round has two totals.
+    the total as they sent them. No round has two totals, as far as a witness knows.
 
     Raises:
         QuorumError: if there are more experts than their sum has room for.
@@ -49,17 +53,29 @@ class SumsOfRounds:
         self._sites, self._tasks, self._folder = sites, tasks, folder
         self._least, self._report = minimum_sites, report
         self._facts = {name: task.to_json() for name, task in tasks.items()}
-        self._shapes = trained_shapes(next(iter(tasks.values())))
+        self._one = next(iter(tasks.values()))
+        self._shapes = trained_shapes(self._one)
 
     def ask(self, asked: AskedSum) -> Sums:
         """The total of a round: as kept, or from the sites.
 
         Raises:
             Interrupted: if fewer sites sent a sum than must; the same round can be tried again.
+            QuorumError: if the round was done in another folder.
         """
-        kept = self._kept(asked.number)
-        if kept is not None:
-            return kept
+        total: Sums | None = self._kept(asked.number)
+        if total is None:
+            self._check_not_done(asked.number)
+            total = self._asked_of_sites(asked)
+            with held(ROUNDS):
+                self._check_not_done(asked.number)
+                self._keep(asked.number, total)
+                self._tell(asked.number)
+        else:
+            self._tell(asked.number)  # whoever died before it could
+        return total
+
+    def _asked_of_sites(self, asked: AskedSum) -> Sums:
         found = self._answers(asked)
         missing = [name for name in self._tasks if name not in found]
         if len(found) < self._least:
@@ -70,9 +86,25 @@ class SumsOfRounds:
             )
         if missing:
             self._report(f"round {asked.number}: nothing of {', '.join(missing)} counts")
-        total = [sum_of(leaves) for leaves in zip(*found.values(), strict=True)]
-        self._keep(asked.number, total)
-        return total
+        return [sum_of(leaves) for leaves in zip(*found.values(), strict=True)]
+
+    def _check_not_done(self, number: int) -> None:
+        for path in in_state(ROUNDS, self._one.run):
+            seen = read_witness(path, self._one.run)
+            if seen is not None and seen.lines >= number:
+                raise QuorumError(
+                    f"round {number} of {self._one.run!r} was done already, in {seen.path!r}, and "
+                    "another sum under the same noise would tell their difference: go on with the "
+                    "folder as it was last, or start a fit of its own."
+                )
+
+    def _tell(self, number: int) -> None:
+        run, where = self._one.run, str(self._folder.absolute().parent.parent)
+        done = Witness(run, self._one.ledger.ledger, "production", None, number, where)
+        for path in in_state(ROUNDS, run):
+            seen = read_witness(path, run)
+            if seen is None or seen.lines < number:
+                write_witness(path, done)
 
     def _answers(self, asked: AskedSum) -> dict[str, list[Whole]]:
         """The first answer of each site, where it is one that an honest site could have sent."""
@@ -88,6 +120,8 @@ class SumsOfRounds:
                 continue
             heard.add(name)
             wrong = self.fault_of(name, answer.arrays)
+            if answer.refuses:
+                wrong = "a refusal (ask those who run it)"
             if wrong is None:
                 found[name] = [np.array(leaf) for leaf in answer.arrays]
             else:

@@ -47,6 +47,7 @@ class Answer(NamedTuple):
     run: str
     number: int
     arrays: Arrays
+    refuses: bool = False
 
     def __repr__(self) -> str:
         return f"Answer({self.run!r}, {self.number}, sensitive)"

@@ -7,9 +7,9 @@ Ray may run it again wherever it likes.
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, require_packages
 from quorum_rl.pipeline import Progress
 from quorum_rl.sweep.programs import Found, Inputs, Spread, found_by
 from quorum_rl.sweep.trials import Program
@@ -29,7 +29,9 @@ def on_ray(
     Raises:
         QuorumError: if Ray is not installed, the cluster cannot be reached, or it is lost.
     """
-    ray = _ray()
+    require_packages("--ray", "ray", "ray")
+    import ray
+    import ray.exceptions
 
     def spread(
         inputs: Inputs, programs: Sequence[Program], progress: Progress | None
@@ -76,17 +78,6 @@ def _check_answers(address: str) -> None:
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:  # neither "auto" nor a URL
         socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
-
-
-def _ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise QuorumError(
-            "--ray needs the package Ray: install quorum-rl[ray], or leave --ray out."
-        ) from error
-    return ray
 
 
 def _short(error: Exception) -> str:

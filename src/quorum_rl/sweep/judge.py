@@ -50,6 +50,11 @@ def check_judge(
             "without --select every trial has releases of its own: judge them in a world, or by "
             "one file of 'quorum release'."
         )
+    if judge == "released" and select == "private" and world is None:
+        raise QuorumError(
+            "a private selection is by what was settled before it is paid for, and a release may "
+            "give nothing to judge by: name --world too, or judge by a file of another release."
+        )
     if world is not None:
         spaces = get_world(world).spaces
         sizes = spaces.observation_size, spaces.action_count

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quorum_rl.envs import code_of_world
 from quorum_rl.errors import PERSON, QuorumError, at_least, require
 from quorum_rl.experts import LoggedExperts
 from quorum_rl.learners import code_of, learner_to_json
 from quorum_rl.logs import Demonstrations
+from quorum_rl.pipeline import rounding
 from quorum_rl.sweep.judge import Judge, Select, check_judge, named
 from quorum_rl.sweep.space import Search
 from quorum_rl.sweep.trials import Common, Trial, planned
@@ -75,7 +77,10 @@ class SweepOptions:
             # A world's units may be others in another version, and trials must not mix them.
             "learner": learner_to_json(usual),
             **code_of(usual),
+            **self.common.settings.code,
             "declared": asdict(self.log.declared),
             **{name: getattr(self, name) for name in names},
             "judge": named(self.judge),
+            "world_code": None if self.world is None else code_of_world(self.world),
+            "rounding": rounding(),
         }

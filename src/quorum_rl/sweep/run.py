@@ -22,7 +22,7 @@ from quorum_rl.budget import (
     secret_words,
 )
 from quorum_rl.errors import QuorumError
-from quorum_rl.files import replacing
+from quorum_rl.files import write_json
 from quorum_rl.json_files import read_config, read_object
 from quorum_rl.logs import salted_digest
 from quorum_rl.pipeline import Progress, ReportLine, RunFolder, check_noisy
@@ -47,6 +47,7 @@ from quorum_rl.types import Released
 
 KEY_BITS: Final = 256
 TRIALS: Final = "trials.json"
+JUDGED_BY: Final = ("judge", "world", "world_code")
 ANEW: Final = "bring it back, or choose another folder"
 
 
@@ -137,8 +138,8 @@ def _settle(place: RunFolder, asked: SweepOptions) -> None:
     wanted = asked.configuration()
     if (place.path / "config.json").exists() and not _results_of(place).exists():
         begun = read_config(place.path)
-        judge = {name: begun.get(name) for name in ("judge", "world")}
-        if judge == {"judge": "released", "world": None}:
+        judge = {name: begun.get(name) for name in JUDGED_BY}
+        if judge == {"judge": "released", "world": None, "world_code": None}:
             place.settle(wanted | judge)
             place.write_json("config.json", wanted)
             return
@@ -227,14 +228,15 @@ def _check_and_keep(
     """
     held = {name: drawn.pop(name) for name in ("log", "released") if name in drawn}
     configuration = read_config(place.path)
-    settled = {name: fact for name, fact in configuration.items() if name not in ("judge", "world")}
+    # All trials of a public selection are paid for, and only the best of a private one.
+    free = () if asked.select == "private" else JUDGED_BY
+    settled = {name: fact for name, fact in configuration.items() if name not in free}
     committed = commitments(drawn, settled)
     check_committed(opened.record, place.name(), committed, reproducible=False)
     beside = "" if asked.experts is None else asked.experts.digest()
     now = salted_digest(asked.log, drawn["release"], beside)
     check_contents(opened.record, place.name(), held.get("log"), now)
-    with replacing(place.private / TRIALS) as temporary:
-        temporary.write_text(json.dumps(drawn | held | {"log": now}))
+    write_json(place.private / TRIALS, drawn | held | {"log": now})
     return committed
 
 
@@ -248,8 +250,7 @@ def _check_and_keep_released(place: RunFolder, opened: Ledger, released: Release
     kept, now = read_object(path), released_digest(released)
     check_contents(opened.record, place.name(), kept.get("released", now), now)
     if "released" not in kept:
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(kept | {"released": now}))
+        write_json(path, kept | {"released": now})
 
 
 def _without_release(trial: Trial) -> Trial:

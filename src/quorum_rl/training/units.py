@@ -109,7 +109,7 @@ class UnitsPlan:
 
     def describe(self) -> str:
         """The plan in a line."""
-        seen = sum(one.place is not None for one in self.asked)
+        seen = sum(unit.place is not None for unit in self.asked)
         some = f"{seen} number{'' if seen == 1 else 's'}"
         what = [f"middle and spread of {some} of an observation"] * (seen > 0)
         what += ["size of the rewards"] * (seen < len(self.asked))
@@ -123,8 +123,8 @@ class UnitsPlan:
         """The facts that decide what is asked."""
         return {
             "asked": [
-                {"place": one.place, "range": None if one.range is None else list(one.range)}
-                for one in self.asked
+                {"place": unit.place, "range": None if unit.range is None else list(unit.range)}
+                for unit in self.asked
             ],
             "noise_multiplier": self.noise_multiplier,
             "share": self.share,
@@ -190,8 +190,8 @@ def _shares(experts: Demonstrations, position: int, plan: UnitsPlan) -> Floats:
         size = np.sqrt(np.mean(np.asarray(steps.reward, np.float64) ** 2))
     return np.stack(
         [
-            binned(np.array([size]) if one.place is None else seen[:, one.place], one.edges)
-            for one in plan.asked
+            binned(np.array([size]) if asked.place is None else seen[:, asked.place], asked.edges)
+            for asked in plan.asked
         ]
     )
 
@@ -249,20 +249,20 @@ def noisy_below(told: Floats, plan: UnitsPlan, noise_key: npt.NDArray[np.uint32]
     return made
 
 
-def _unit(one: Asked, below: Floats, plan: UnitsPlan) -> Unit | None:
+def _unit(asked: Asked, below: Floats, plan: UnitsPlan) -> Unit | None:
     """From the noisy share below each edge but the first."""
-    shares, edges, tail = rising(below), one.edges, plan.tail
+    shares, edges, tail = rising(below), asked.edges, plan.tail
     low, middle, high = (quantile(shares, edges, at) for at in (tail, 0.5, 1 - tail))
     first, median, last = np.searchsorted(shares, (tail, 0.5, 1 - tail))
-    if one.range is None and (first == 0 or last >= BINS - 1):
+    if asked.range is None and (first == 0 or last >= BINS - 1):
         return None  # so far out that it is noise, or beyond the bins
     # What may be a single number says nothing of a width, and noise decides on quantiles beside it.
-    narrow = NOTHING if one.range is None else min(int(median), BINS - 1)
+    narrow = NOTHING if asked.range is None else min(int(median), BINS - 1)
     beside = max(shares[narrow - 1] if narrow else 0.0, 1 - shares[narrow])
     if beside < tail + 2 * plan.error:
         return None
     centre, scale = middle, (high - low) / (2 * float(norm.ppf(1 - tail)))
-    if one.place is None:
+    if asked.place is None:
         centre, scale = 0.0, middle
     return _rounded(centre, scale) if scale > 0 else None
 

@@ -54,7 +54,7 @@ class PopulationProgress:
     mean_return: float  # of the episodes that ended in the chunk; NaN if none did
 
 
-class Judged(NamedTuple):
+class JudgedAgents(NamedTuple):
     """The agents of finished waves, as policies that see raw observations, and their returns."""
 
     network: Network  # leaves (agents, …)
@@ -67,7 +67,7 @@ class WaveState(NamedTuple):
     Behind its `under_way` agents may come copies that filled up the devices.
     """
 
-    judged: Judged | None
+    judged: JudgedAgents | None
     agents: Agent | None
     iteration: int
     under_way: int
@@ -91,7 +91,7 @@ def train_population(
     iterations_per_chunk: int = 8,
     standing: WaveState | None = None,
     report: Callable[[PopulationProgress, WaveState], bool] | None = None,
-) -> tuple[Judged, npt.NDArray[np.intp]]:
+) -> tuple[JudgedAgents, npt.NDArray[np.intp]]:
     """All agents of `plan`, trained and judged, and the numbers of those that become experts.
 
     `report` is called after every chunk; when it returns True, training stops. Unless it does, the
@@ -172,8 +172,8 @@ def shape_of_agents(world: AnyWorld, recipe: PpoRecipe, count: int) -> Agent:
 
 
 def _judge(
-    world: AnyWorld, plan: Plan, seed: int, wave: Tuning, agents: Agent, before: Judged | None
-) -> Judged:
+    world: AnyWorld, plan: Plan, seed: int, wave: Tuning, agents: Agent, before: JudgedAgents | None
+) -> JudgedAgents:
     """The wave's policies and their returns, after those of the waves before."""
     count = len(wave.number)
     network: Network = jax.tree.map(
@@ -188,9 +188,9 @@ def _judge(
         numbers=np.asarray(wave.number),
     ).mean(axis=1)
     if before is None:
-        return Judged(network, returns)
-    joined: Judged = jax.tree.map(
-        lambda early, late: np.concatenate([early, late]), before, Judged(network, returns)
+        return JudgedAgents(network, returns)
+    joined: JudgedAgents = jax.tree.map(
+        lambda early, late: np.concatenate([early, late]), before, JudgedAgents(network, returns)
     )
     return joined
 
@@ -280,9 +280,9 @@ def load_standing(
                 f"{configuration.get(name)}: go on with that, or delete the file to start anew."
             )
     agent = shape_of_agents(world, recipe, 1)
-    agent_judged = Judged(agent.networks.actor, np.zeros(1, np.float32))
+    agent_judged = JudgedAgents(agent.networks.actor, np.zeros(1, np.float32))
     with refusing_damage(complaint, fix=start_anew):
-        judged: Judged | None = _taken(tensors, "judged", agent_judged)
+        judged: JudgedAgents | None = _taken(tensors, "judged", agent_judged)
         agents: Agent | None = _taken(tensors, "agents", agent)
         if tensors:
             raise ValueError(f"it holds {reprlib.repr(sorted(tensors))} besides")
