@@ -19,7 +19,7 @@ from quorum_rl.experts.heads import drawn, in_bounds, judged, new_actor, stretch
 from quorum_rl.experts.networks import Network, apply_network
 from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan
-from quorum_rl.experts.ppo.training import Judged, train_population
+from quorum_rl.experts.ppo.training import JudgedAgents, train_population
 
 WORLD = Aim()
 BOUNDS = WORLD.spaces.action_bounds
@@ -41,11 +41,11 @@ def actor() -> Network:
 
 
 @pytest.fixture(scope="module")
-def trained() -> Judged:
+def trained() -> JudgedAgents:
     return train_population(WORLD, PLAN, RECIPE, seed=0)[0]
 
 
-def population(judged: Judged) -> Population:
+def population(judged: JudgedAgents) -> Population:
     return Population(
         observation_size=2, action_count=2, action_bounds=BOUNDS, network=judged.network
     )
@@ -79,7 +79,9 @@ def test_what_is_drawn_has_the_gaussians_distribution(actor: Network) -> None:
         assert stats.kstest(numbers, "norm").pvalue > 1e-6
 
 
-def test_a_spread_has_no_weights_and_gets_none_by_training(actor: Network, trained: Judged) -> None:
+def test_a_spread_has_no_weights_and_gets_none_by_training(
+    actor: Network, trained: JudgedAgents
+) -> None:
     def gain(network: Network) -> Any:
         return judged(network, jnp.ones((3, 2)), jnp.ones((3, 2)))[0].sum()
 
@@ -106,7 +108,7 @@ def test_a_policy_in_the_worlds_units_is_the_one_within_one(actor: Network) -> N
 # What is learned
 
 
-def test_agents_learn_to_aim_in_worlds_of_different_bounds(trained: Judged) -> None:
+def test_agents_learn_to_aim_in_worlds_of_different_bounds(trained: JudgedAgents) -> None:
     """Of five shots; who fires at random misses by 0.6 and more a shot, who never moves by 0.3."""
     assert (trained.returns > -0.15).all()
     seen: Any = np.random.default_rng(0).uniform(-0.7, 0.7, (20, 2)).astype(np.float32)
@@ -117,7 +119,7 @@ def test_agents_learn_to_aim_in_worlds_of_different_bounds(trained: Judged) -> N
 
 
 def test_an_expert_that_acts_as_it_is_misses_by_its_spread_and_a_greedy_one_does_not(
-    trained: Judged,
+    trained: JudgedAgents,
 ) -> None:
     params = jax.tree.map(lambda leaf: np.repeat(leaf, 2), WORLD.default_params())
     returns = [
@@ -133,7 +135,7 @@ def test_an_expert_that_acts_as_it_is_misses_by_its_spread_and_a_greedy_one_does
 # What is kept and what is refused
 
 
-def test_a_population_comes_back_with_its_bounds(trained: Judged, tmp_path: Path) -> None:
+def test_a_population_comes_back_with_its_bounds(trained: JudgedAgents, tmp_path: Path) -> None:
     experts = save_population(population(trained), tmp_path / "experts.safetensors")
     assert experts.action_bounds == BOUNDS
     assert (experts.action_count, len(experts)) == (2, 2)
@@ -153,7 +155,7 @@ def test_a_population_comes_back_with_its_bounds(trained: Judged, tmp_path: Path
     ],
 )
 def test_a_file_whose_bounds_are_none_is_refused(
-    trained: Judged, tmp_path: Path, bounds: Any, message: str
+    trained: JudgedAgents, tmp_path: Path, bounds: Any, message: str
 ) -> None:
     path = tmp_path / "experts.safetensors"
     with pytest.raises(QuorumError, match=message):
@@ -162,7 +164,7 @@ def test_a_file_whose_bounds_are_none_is_refused(
         load_population(path)
 
 
-def test_an_answer_is_the_same_alone_and_in_company(trained: Judged) -> None:
+def test_an_answer_is_the_same_alone_and_in_company(trained: JudgedAgents) -> None:
     many = jax.tree.map(lambda leaf: np.concatenate([leaf] * 20), trained.network)
     company = replace(population(trained), network=many)
     states = np.random.default_rng(0).normal(size=(40, 7, 2)).astype(np.float32)
@@ -172,7 +174,7 @@ def test_an_answer_is_the_same_alone_and_in_company(trained: Judged) -> None:
     np.testing.assert_array_equal(alone[0], together[5, :3])
 
 
-def test_there_are_no_probabilities_and_no_floor(trained: Judged) -> None:
+def test_there_are_no_probabilities_and_no_floor(trained: JudgedAgents) -> None:
     experts, states = population(trained), np.zeros((3, 2))
     for ask in (
         lambda: experts.probabilities(states),
@@ -194,7 +196,7 @@ def test_there_are_no_probabilities_and_no_floor(trained: Judged) -> None:
         population_returns(WORLD, trained.network, params, episodes=1, p_min=0.02)
 
 
-def test_a_network_that_diverged_is_named(trained: Judged) -> None:
+def test_a_network_that_diverged_is_named(trained: JudgedAgents) -> None:
     *rest, last = trained.network
     broken = replace(population(trained), network=(*rest, last._replace(bias=last.bias * np.nan)))
     with pytest.raises(QuorumError, match=r"expert 0 in state 0 answers nan: a mean and a spread"):

@@ -46,7 +46,7 @@ def test_a_fit_learns_the_doses_and_its_files_give_them(done: Fitted) -> None:
     again = Policy.load(done.folder / "policy.safetensors")
     np.testing.assert_array_equal(again.act(SEEN), done.act(SEEN))
     assert again.dictionary == dosing().declared.dictionary
-    check_certificate(done.folder)
+    check_certificate(done.folder / "certificate.json")
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(done: Fitted, tmp_path: Path) -> None:

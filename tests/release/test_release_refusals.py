@@ -94,7 +94,9 @@ def test_nothing_is_released_of_continuous_actions(plan: ReleasePlan, path: Path
     bounds = Aim.spaces.action_bounds
     experts = Population(observation_size=2, action_count=2, action_bounds=bounds, network=(layer,))
     log, logged = collect(experts, Aim(), trajectories=2, minimum_experts=2, seed=0)
-    assert "actions are continuous, and a release counts" in refusal(Scene(logged, log), plan, path)
+    assert "actions are continuous, and a release counts" in unreleased(
+        Scene(logged, log), plan, path
+    )
 
 
 @pytest.mark.parametrize("missing", EVERYTHING)
