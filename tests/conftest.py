@@ -106,10 +106,12 @@ judging/test_asking.py
 judging/test_cartpole_judges.py
 judging/test_judging_audit.py
 judging/test_values.py
+learners/test_continuous.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
 pipeline/test_fit.py
+pipeline/test_fit_continuous.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py
