@@ -83,6 +83,7 @@ audit/test_release_audit.py
 audit/test_training_audit.py
 budget/test_ledger_damage.py
 cli/test_attacks.py
+cli/test_continuous_commands.py
 cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
@@ -97,6 +98,7 @@ envs/test_reference.py
 envs/test_rollout.py
 envs/test_units.py
 experts/test_checkpoint.py
+experts/test_continuous_experts.py
 experts/test_onnx_process.py
 experts/test_population.py
 experts/test_ppo_iteration.py
