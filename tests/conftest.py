@@ -83,6 +83,7 @@ audit/test_release_audit.py
 audit/test_training_audit.py
 budget/test_ledger_damage.py
 cli/test_attacks.py
+cli/test_continuous_commands.py
 cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
@@ -97,6 +98,7 @@ envs/test_reference.py
 envs/test_rollout.py
 envs/test_units.py
 experts/test_checkpoint.py
+experts/test_continuous_experts.py
 experts/test_onnx_process.py
 experts/test_population.py
 experts/test_ppo_iteration.py
@@ -106,11 +108,13 @@ judging/test_asking.py
 judging/test_cartpole_judges.py
 judging/test_judging_audit.py
 judging/test_values.py
+learners/test_continuous.py
 learners/test_solving.py
 logs/test_collect.py
 pipeline/test_crash_points.py
 pipeline/test_fit.py
 pipeline/test_fit_chosen.py
+pipeline/test_fit_continuous.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
 pipeline/test_fit_pays.py

@@ -9,8 +9,9 @@ CartPole  a linear rule written by hand; it reaches the largest possible return.
 Acrobot   the cross-entropy method over the weights: draw a population around a mean, keep the best
           eighth, move mean and spread towards them, repeat. The best of some restarts is chosen
           on episodes of its own and measured on fresh ones.
-LunarLander  proximal policy optimisation with two rates and two seeds each, small networks, in the
-          default world; the best of four on episodes of their own (a quarter of an hour).
+LunarLander, Pendulum  proximal policy optimisation with two rates and two seeds each, small
+          networks, in the default world; the best of four on episodes of their own (a quarter of an
+          hour, two minutes). LunarLanderContinuous has the network of LunarLander.
 HIV       nothing is random in the default world, so a beam search finds a schedule of drugs, and
           the network is trained to choose the same from what it observes.
 
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import jax
 import jax.flatten_util
@@ -34,7 +35,7 @@ from quorum_rl import envs
 from quorum_rl.envs import AnyWorld, get_world, grid, uniform_policy
 from quorum_rl.envs.hiv import Hiv, HivState
 from quorum_rl.envs.lunar_lander import LunarLander
-from quorum_rl.envs.lunar_lander.world import LunarLanderParams
+from quorum_rl.envs.pendulum import Pendulum
 from quorum_rl.envs.reference import (
     ReferenceNetwork,
     episode_returns,
@@ -45,6 +46,7 @@ from quorum_rl.envs.reference import (
 )
 from quorum_rl.envs.rollout import Policy
 from quorum_rl.envs.world import Array, Key
+from quorum_rl.experts.ppo.agent import PpoRecipe
 from quorum_rl.experts.ppo.plan import Plan, preset
 from quorum_rl.experts.ppo.training import train_population
 
@@ -77,6 +79,7 @@ def main() -> None:
         store("cartpole", balancing_network())
         store("acrobot", swinging_network())
         store("lunarlander", landing_network())
+        store("pendulum", holding_network())
         store("hiv", treating_network())
     for name in arguments.worlds:
         world = get_world(name)
@@ -153,30 +156,56 @@ def cross_entropy(world: AnyWorld, form: ReferenceNetwork, key: Key) -> Referenc
     return unflatten(mean)
 
 
-@dataclass(frozen=True)
-class _OneSetting(LunarLander):
-    """LunarLander without variations: all agents train in the default world."""
+class _Unvaried:
+    """A world without variations: all agents train in the default one."""
 
-    def settings(self) -> LunarLanderParams:
+    def settings(self: AnyWorld) -> Any:
         default = self.default_params()
         return grid(default, gravity=np.full(2, default.gravity))
 
 
+@dataclass(frozen=True)
+class _OneLander(_Unvaried, LunarLander):
+    pass
+
+
+@dataclass(frozen=True)
+class _OnePendulum(_Unvaried, Pendulum):
+    pass
+
+
 def landing_network() -> ReferenceNetwork:
-    """LunarLander: the best agent of a small population."""
-    world = _OneSetting(impact_passes=8)
+    """LunarLander."""
+    world = _OneLander(impact_passes=8)
+    recipe = replace(preset(world, "paper").recipe, half_precision=False)
+    return best_agent(world, recipe, steps=4_000_000, rates=(1e-3, 2e-3), episodes=400)
+
+
+def holding_network() -> ReferenceNetwork:
+    """Pendulum; what a torque is worth here takes a longer look than what its experts learn by."""
+    world = _OnePendulum()
+    recipe = replace(preset(world, "small").recipe, discount=0.95, slice_size=512)
+    return best_agent(world, recipe, steps=800_000, rates=(1e-3, 5e-4), episodes=1000)
+
+
+def best_agent(
+    world: AnyWorld, recipe: PpoRecipe, *, steps: int, rates: tuple[float, float], episodes: int
+) -> ReferenceNetwork:
+    """The best of a small population."""
     plan = Plan(
-        settings=2, candidates=2, experts=4, total_steps=4_000_000,
-        learning_rates=(1e-3, 2e-3), batch_slices=(1,), judging_episodes=400,
+        settings=2, candidates=2, experts=4, total_steps=steps,
+        learning_rates=rates, batch_slices=(1,), judging_episodes=episodes,
     )  # fmt: skip
-    recipe = replace(preset(world, "paper").recipe, hidden=(32, 32), half_precision=False)
-    judged, _ = train_population(world, plan, recipe, seed=4)
+    judged, _ = train_population(world, plan, replace(recipe, hidden=(32, 32)), seed=4)
     best = int(np.argmax(judged.returns))
-    print(f"LunarLander agents: {judged.returns.round(1)}", flush=True)
+    print(f"{world.name} agents: {judged.returns.round(1)}", flush=True)
     layers = [(layer.weight[best], layer.bias[best]) for layer in judged.network]
+    size, outputs = world.spaces.observation_size, world.spaces.action_count
+    *rest, (weight, bias) = layers
+    layers = [*rest, (weight[:, :outputs], bias[:outputs])]  # a Gaussian policy's spread is left
     return ReferenceNetwork(
-        centre=jnp.zeros(8),
-        scale=jnp.ones(8),
+        centre=jnp.zeros(size),
+        scale=jnp.ones(size),
         weights=tuple(jnp.asarray(weight) for weight, _ in layers),
         biases=tuple(jnp.asarray(bias) for _, bias in layers),
     )

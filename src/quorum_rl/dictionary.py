@@ -6,9 +6,9 @@ value and where a value is cut off, in the logs as in every later question to th
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from quorum_rl.json_files import as_object, made_of
 
 LONGEST: Final = 200  # characters of a name: one that is longer is no name
 LARGEST: Final = float(np.finfo(np.float32).max)
+
+Bounds: TypeAlias = tuple[tuple[float, float], ...]
+"""The least and the most of each number of a continuous action."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,26 @@ class Column:
 class Dictionary:
     """The columns of an observation in their order and the labels of actions 0, 1, 2, …
 
-    Either may be empty: then nobody has named them.
+    Either may be empty: then nobody has named them. With `action_bounds` actions are continuous:
+    each of their numbers lies between two bounds, and the labels are the names of these numbers.
 
     Raises:
-        QuorumError: for two of one name.
+        QuorumError: for two of one name, or bounds that are no range.
     """
 
     columns: tuple[Column, ...] = ()
     action_labels: tuple[str, ...] = ()
+    action_bounds: Bounds = ()
 
     def __post_init__(self) -> None:
+        for number, (low, high) in enumerate(self.action_bounds):
+            for bound in (low, high):
+                _check_number(f"a bound of number {number} of an action", bound)
+            if not (low < high and high - low <= LARGEST):
+                raise QuorumError(
+                    f"number {number} of an action is bounded by {low:g} and {high:g}: give two "
+                    "numbers, the smaller one first."
+                )
         for label in self.action_labels:
             check_text("the label of an action", label)
         for what, names in (("columns", self.names), ("actions", self.action_labels)):
@@ -131,6 +144,11 @@ class Dictionary:
             raise QuorumError(
                 f"the columns {_some(self.names)} have {self.size} numbers together, but "
                 f"observation_size {observation_size} was declared: correct one of the two."
+            )
+        if self.action_bounds and len(self.action_bounds) != action_count:
+            raise QuorumError(
+                f"{len(self.action_bounds)} numbers of an action have bounds, but action_count "
+                f"{action_count} was declared: correct one of the two."
             )
         if self.action_labels and len(self.action_labels) != action_count:
             raise QuorumError(
@@ -248,7 +266,17 @@ def dictionary_of(facts: Any) -> Dictionary | None:
     Raises:
         KeyError, ValueError, TypeError: if it is something else.
     """
-    return None if facts is None else made_of(Dictionary, as_object(facts, "dictionary"))
+    if facts is None:
+        return None
+    return made_of(Dictionary, {"action_bounds": [], **as_object(facts, "dictionary")})
+
+
+def dictionary_to_json(dictionary: Dictionary) -> dict[str, Any]:
+    """What `dictionary_of` reads."""
+    facts = asdict(dictionary)
+    if not dictionary.action_bounds:
+        del facts["action_bounds"]  # so that earlier versions read it
+    return facts
 
 
 def _numbers(values: Any, column: Column) -> npt.NDArray[np.float64]:

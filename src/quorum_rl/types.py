@@ -11,7 +11,8 @@ import numpy.typing as npt
 class Transition(NamedTuple):
     """What happened in one step, or in many: then every field has the same leading axes.
 
-    `next_observation` is the true successor, never the start of the next episode.
+    `next_observation` is the true successor, never the start of the next episode. A finite `action`
+    is its number; a continuous one has an axis of numbers.
     """
 
     observation: jax.Array
@@ -26,11 +27,11 @@ class Episode(NamedTuple):
     """One whole episode of T steps, in NumPy.
 
     Shapes: `observations` (T + 1, observation_size), the last being the state after the last step;
-    `actions` and `rewards` (T,).
+    `actions` and `rewards` (T,); continuous actions (T, action_count).
     """
 
     observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.integer[Any]]
+    actions: npt.NDArray[Any]
     rewards: npt.NDArray[np.floating[Any]]
     terminated: bool
     truncated: bool

@@ -54,6 +54,9 @@ def test_a_score_needs_the_default_world_with_the_time_limit_for_evaluation() ->
     acrobot = same_world("Acrobot-v1", {"max_episode_steps": 200})
     assert acrobot is not None
     assert acrobot.name == "Acrobot"
+    pendulum = same_world("Pendulum-v1", {})
+    assert pendulum is not None
+    assert pendulum.name == "Pendulum"
     assert same_world("MountainCar-v0", {}) is None
 
 

@@ -28,7 +28,7 @@ def _changed(name: str, attributes: dict[str, float]) -> Any:
     return env
 
 
-def _step(env: Any, state: Any, action: int) -> tuple[Any, ...]:
+def _step(env: Any, state: Any, action: Any) -> tuple[Any, ...]:
     env.state = state.astype(np.float64)
     env.steps_beyond_terminated = None  # CartPole: or it warns and gives no reward
     observation, reward, terminated, _, _ = env.step(action)
@@ -40,12 +40,12 @@ def _columns(rows: list[tuple[Any, ...]]) -> Recorded:
 
 
 def _from_states(
-    name: str, attributes: dict[str, float], states: Iterable[Any], actions: Iterable[int]
+    name: str, attributes: dict[str, float], states: Iterable[Any], actions: Iterable[Any]
 ) -> Recorded:
     """One step from each of `states`."""
     env = _changed(name, attributes)
     pairs = zip(states, actions, strict=True)
-    return _columns([_step(env, state, int(action)) for state, action in pairs])
+    return _columns([_step(env, state, action) for state, action in pairs])
 
 
 def _along(

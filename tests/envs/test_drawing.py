@@ -16,7 +16,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.types import Transition
 
 OWN_WORLD = Path(__file__).parents[2] / "examples" / "own_world.py"
-NAMES = ("CartPole", "Acrobot", "HIV", f"{OWN_WORLD}:SHOP")
+NAMES = ("CartPole", "Acrobot", "HIV", f"{OWN_WORLD}:SHOP", "Pendulum")
 
 
 def episode(world: AnyWorld, params: Any, steps: int = 6) -> Transition:
@@ -27,6 +27,8 @@ def episode(world: AnyWorld, params: Any, steps: int = 6) -> Transition:
     seen = []
     for time in range(steps):
         action = jnp.int32(time % world.spaces.action_count)
+        if world.spaces.continuous:
+            action = jnp.full(world.spaces.action_count, time / steps)
         after = step(key, state, action, params)
         seen.append(Transition(observation, action, after.reward, *after[1:2], *after[3:]))
         state, observation = after.state, after.observation
@@ -80,10 +82,13 @@ def test_drawing_changes_none_of_matplotlibs_settings(
     assert dict(mpl.rcParams) == before
 
 
-def test_every_action_taken_is_a_bar_of_its_length(
+def test_every_action_taken_is_a_bar_of_its_length_or_a_point_of_its_curve(
     world: AnyWorld, params: Any, seen: Transition
 ) -> None:
     figure = draw_episode(world, seen, params)
+    if world.spaces.continuous:
+        np.testing.assert_array_equal(curves(figure)["torque\n(N m)"][0], seen.action[:, 0])
+        return
     below = figure.axes[0] if world.name == "Shop" else figure.axes[-1]
     if world.name == "Acrobot":
         below = next(axes for axes in figure.axes if axes.get_ylabel().startswith("torque"))

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from quorum_rl.envs.gymnasium_bridge import play, play_episodes
-from quorum_rl.envs.gymnasium_copies import Copies, Observations
+from quorum_rl.envs.gymnasium_copies import Copies, Observations, environment_sizes
 from quorum_rl.errors import QuorumError
 
 
@@ -145,7 +145,6 @@ def test_a_policy_always_sees_the_same_number_of_rows() -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("Pendulum-v1", r"Pendulum-v1 has the action space Box.*only Discrete"),
         ("CartPool-v1", "Gymnasium cannot make 'CartPool-v1'"),
         ("no such name", "Gymnasium cannot make 'no such name'"),
         ("no_such_module:CartPole-v1", "no_such_module"),
@@ -187,6 +186,56 @@ def test_several_actions_at_once_and_observations_without_a_size_are_refused() -
         play_episodes(TwoActions, alternating, episodes=1)
     with pytest.raises(QuorumError, match=r"AnyLength has the observation space Sequence"):
         play_episodes(AnyLength, alternating, episodes=1)
+
+
+def pushing(observations: Observations, rng: np.random.Generator) -> np.ndarray:
+    """Along the motion, which swings a pendulum up."""
+    del rng
+    return np.clip(observations[:, 2:], -2, 2).astype(np.float32)
+
+
+def test_continuous_actions_are_numbers_that_the_environment_gets() -> None:
+    (episode, _) = play_episodes("Pendulum-v1", pushing, episodes=2, seed=3)
+    assert episode.actions.shape == (200, 1)
+    assert episode.actions.dtype == np.float32
+    np.testing.assert_array_equal(episode.actions, pushing(episode.observations[:-1], None))  # type: ignore[arg-type]
+    env: Any = gymnasium.make("Pendulum-v1").unwrapped
+    env.reset(seed=0)
+    cosine, sine, speed = episode.observations[:-1].astype(np.float64).T
+    for step in range(200):
+        env.state = np.array([np.arctan2(sine[step], cosine[step]), speed[step]])
+        observation, reward, *_ = env.step(episode.actions[step])
+        np.testing.assert_allclose(observation, episode.observations[step + 1], atol=1e-5)
+        np.testing.assert_allclose(reward, episode.rewards[step], atol=1e-5)
+    sizes = environment_sizes("Pendulum-v1")
+    assert (sizes.action_count, sizes.action_bounds) == (1, ((-2.0, 2.0),))
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.array([[0.0], [2.5]]), "number 0 is 2.5: it lies between -2 and 2"),
+        (np.array([[0.0], [np.nan]]), "number 0 is nan"),
+        (np.zeros(2), r"float64 of shape \(2,\): .* shape \(2, 1\)"),
+        (np.array([["a"], ["b"]]), r"must return the numbers of one action per row"),
+    ],
+)
+def test_a_policy_that_answers_wrong_numbers_is_refused(actions: Any, message: str) -> None:
+    with pytest.raises(QuorumError, match=message):
+        play_episodes("Pendulum-v1", lambda *_: actions, episodes=2)
+
+
+def test_continuous_actions_without_bounds_or_of_two_dimensions_are_refused() -> None:
+    class Unbounded(Countdown):
+        action_space = spaces.Box(-1, np.inf, (2,))  # type: ignore[assignment]
+
+    class Picture(Countdown):
+        action_space = spaces.Box(-1, 1, (2, 2))  # type: ignore[assignment]
+
+    with pytest.raises(QuorumError, match=r"Unbounded has the action space .* is not bounded: wr"):
+        play_episodes(Unbounded, alternating, episodes=1)
+    with pytest.raises(QuorumError, match=r"Picture has the action space .*Box ones of one dimens"):
+        play_episodes(Picture, alternating, episodes=1)
 
 
 def test_one_environment_for_all_copies_is_refused() -> None:

@@ -89,7 +89,9 @@ def test_rodas_damps_an_infinitely_fast_part_completely() -> None:
 
 
 # LunarLander has such a test of its own, without running it.
-@pytest.mark.parametrize("name", sorted({*world_names()} - {"LunarLander"}))
+@pytest.mark.parametrize(
+    "name", [name for name in world_names() if not name.startswith("LunarLander")]
+)
 def test_a_world_keeps_its_number_types_under_64_bit_jax(name: str) -> None:
     def types_and_values(x64: bool) -> tuple[list[str], Any]:
         with jax.enable_x64(x64):

@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderParams, LunarLanderState
+from quorum_rl.envs.lunar_lander import (
+    FULL_THROTTLE,
+    LunarLander,
+    LunarLanderContinuous,
+    LunarLanderParams,
+    LunarLanderState,
+)
 from quorum_rl.envs.lunar_lander.contacts import no_contacts
 from quorum_rl.envs.lunar_lander.geometry import HULL, LEG, Body, Motion, Pose, Vec, terrain
 from quorum_rl.envs.lunar_lander.joints import HingeImpulse
@@ -46,9 +52,10 @@ def flown() -> Callable[..., Step[LunarLanderState]]:
     return jax.jit(jax.vmap(WORLD.flown))
 
 
-def gymnasium_lander(params: LunarLanderParams, seed: int) -> Any:
+def gymnasium_lander(params: LunarLanderParams, seed: int, continuous: bool = False) -> Any:
     env: Any = gymnasium.make(
         "LunarLander-v3",
+        continuous=continuous,
         gravity=-params.gravity,
         enable_wind=params.wind_power > 0,
         wind_power=params.wind_power,
@@ -115,6 +122,13 @@ def hover(seen: Any, rng: np.random.Generator) -> int:
     return 2 if seen[3] < 0.1 else 0
 
 
+def throttles(action: int, rng: np.random.Generator) -> Any:
+    """The same engine with most of its power, or now and then both with any power."""
+    if rng.random() < 0.1:
+        return float32([rng.uniform(0, 1), rng.uniform(-1, 1)])
+    return float32(FULL_THROTTLE[action]) * float32(rng.uniform(0.7, 1))
+
+
 def test_masses_and_shapes_are_box2ds() -> None:
     env = gymnasium_lander(WORLD.default_params(), seed=0)
     for ours, theirs in ((HULL, env.lander), (LEG, env.legs[0])):
@@ -152,11 +166,14 @@ def bodies_and_hinges(state: LunarLanderState) -> list[Any]:
     return jax.tree.leaves((lander.hull, [(leg.body, leg.hinge) for leg in lander.legs]))
 
 
+@pytest.mark.parametrize("continuous", [False, True])
 def test_flights_are_gymnasiums_from_step_to_step_and_over_100_steps(
-    flown: Callable[..., Step[LunarLanderState]],
+    flown: Callable[..., Step[LunarLanderState]], continuous: bool
 ) -> None:
     """Nine worlds: from Gymnasium's state at every step, and without ever looking again."""
-    envs = [gymnasium_lander(params, seed) for seed, params in enumerate(VARIED)]
+    if continuous:
+        flown = jax.jit(jax.vmap(LunarLanderContinuous().flown))
+    envs = [gymnasium_lander(params, seed, continuous) for seed, params in enumerate(VARIED)]
     # Each world is in the batch twice: resynchronised, and on its own.
     params = stacked(VARIED + VARIED)
     rng = np.random.default_rng(0)
@@ -165,12 +182,16 @@ def test_flights_are_gymnasiums_from_step_to_step_and_over_100_steps(
     actions_seen = np.zeros(4, int)
     for _ in range(STEPS):
         synchronised = stacked([state_of(env) for env in envs])
-        actions = np.array([hover(seen, rng) for seen in observations], np.int32)
-        actions_seen += np.bincount(actions, minlength=4)
+        listed = np.array([hover(seen, rng) for seen in observations], np.int32)
+        actions_seen += np.bincount(listed, minlength=4)
+        actions: Any = listed
+        if continuous:
+            actions = np.stack([throttles(action, rng) for action in listed])
         dispersion = np.stack([dispersion_ahead(env) for env in envs])
         before = jax.tree.map(lambda a, b: np.concatenate([a, b]), synchronised, alone)
-        ours = flown(before, np.tile(actions, 2), np.tile(dispersion, (2, 1)), params)
-        rows = [env.step(int(action)) for env, action in zip(envs, actions, strict=True)]
+        ours = flown(before, np.concatenate([actions] * 2), np.tile(dispersion, (2, 1)), params)
+        taken = actions if continuous else actions.tolist()
+        rows = [env.step(action) for env, action in zip(envs, taken, strict=True)]
         observations = np.stack([row[0] for row in rows])
         assert not observations[:, 6:].any(), "a lander touches the ground: this test is of flight"
         error = np.abs(np.asarray(ours.observation) - np.tile(observations, (2, 1)))

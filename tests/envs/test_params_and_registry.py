@@ -16,8 +16,9 @@ def world(request: pytest.FixtureRequest) -> AnyWorld:
     return get_world(request.param)
 
 
-def test_four_worlds_are_known_by_name() -> None:
-    assert world_names() == ("CartPole", "Acrobot", "LunarLander", "HIV")
+def test_the_worlds_are_known_by_name() -> None:
+    ours = ("CartPole", "Acrobot", "LunarLander", "HIV", "Pendulum", "LunarLanderContinuous")
+    assert world_names() == ours
     assert all(isinstance(get_world(name), World) for name in world_names())
     assert [get_world(name).name for name in world_names()] == list(world_names())
 
@@ -81,7 +82,7 @@ def test_overrides_keep_the_type_of_the_default(world: AnyWorld) -> None:
         assert type(value) is type(getattr(world.default_params(), field.name))
 
 
-PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
+VARIED: dict[str, dict[str, tuple[float, float, int]]] = {
     "CartPole": {"gravity": (8.75, 11, 10), "force": (9, 11.25, 10), "cart_mass": (0.8, 1.25, 10)},
     "Acrobot": {
         "link_length_1": (0.8, 1.2, 10),
@@ -98,13 +99,15 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
         "penalty_drug_2": (1850, 2150, 20),
         "efficacy_noise": (0, 0.01, 2),
     },
+    "Pendulum": {"gravity": (9, 11, 10), "mass": (0.9, 1.1, 10), "length": (0.9, 1.1, 10)},
 }
+VARIED["LunarLanderContinuous"] = VARIED["LunarLander"]
 
 
-def test_settings_are_the_papers_grid_around_the_default(world: AnyWorld) -> None:
+def test_settings_are_the_stated_grid_around_the_default(world: AnyWorld) -> None:
     settings, default = world.settings(), world.default_params()
     size = 2000 if world.name == "HIV" else 1000
-    varied = PAPER[world.name]
+    varied = VARIED[world.name]
     for field in fields(settings):
         values = np.asarray(getattr(settings, field.name))
         assert values.shape == (size,)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, kstest, uniform
 
 from quorum_rl.envs import (
     AnyWorld,
@@ -151,3 +151,14 @@ def test_the_uniform_policy_takes_every_action_equally_often() -> None:
         assert len(seen) == count
         expected = 30_000 / count
         assert ((seen - expected) ** 2 / expected).sum() < chi2.isf(1e-6, count - 1)
+
+
+def test_the_uniform_policy_of_continuous_actions_fills_their_bounds() -> None:
+    """Kolmogorov and Smirnov's test of 10,000 draws; a right policy fails once in 10^6 runs."""
+    world = get_world("LunarLanderContinuous")
+    keys = jax.random.split(jax.random.key(6), 10_000)
+    drawn = np.asarray(jax.vmap(uniform_policy(world), (0, None))(keys, jnp.zeros(8)))
+    assert drawn.shape == (10_000, 2)
+    for numbers in drawn.T:
+        assert kstest(numbers, uniform(-1, 2).cdf).pvalue > 1e-6
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.05  # five standard errors

@@ -19,7 +19,7 @@ from quorum_rl.envs.rollout import Policy
 CLOSE = 0.06
 
 
-@pytest.mark.parametrize("name", ["CartPole", "Acrobot", "HIV"])
+@pytest.mark.parametrize("name", ["CartPole", "Acrobot", "HIV", "Pendulum"])
 def test_stated_units_are_those_of_the_uniform_and_the_reference_policy(name: str) -> None:
     world: AnyWorld = get_world(name)
     policies = [uniform_policy(world), reference_policy(world)]

@@ -7,11 +7,14 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final
 
+import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
+from dosing import BOUNDS, dosing
 from fits import crowd
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.judging import (
     Candidate,
     Judges,
@@ -29,9 +32,11 @@ from quorum_rl.judging import (
 from quorum_rl.judging.answers import DOUBT, LEAST_AGREEMENT, Answer, doubt_of
 from quorum_rl.judging.fitting import solved, value_data
 from quorum_rl.judging.plan import OF_TRAINING, Block
-from quorum_rl.judging.values import STEPS, beside, worth
+from quorum_rl.judging.values import STEPS, beside, nearness, worth
+from quorum_rl.learners import Bc
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
 from quorum_rl.nets import Layer
+from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import noise_multiplier_for, total_epsilon
 
@@ -308,3 +313,38 @@ def test_doubt_grows_with_disagreement_until_nobody_knows() -> None:
     assert doubt_of(answer(0.8)) == pytest.approx(0.1)
     assert doubt_of(answer(0.8, low=0.59)) == np.inf
     assert doubt_of(answer(0.69)) == doubt_of(answer(None)) == np.inf
+
+
+def test_nearness_is_one_less_the_mean_distance_as_a_part_of_the_bounds() -> None:
+    log, learner = dosing(), Bc(hidden_sizes=(), action_bounds=BOUNDS)
+    policy = policy_of(learner, learner.init(jax.random.key(0), 1, 2))
+    low, high = np.array(BOUNDS).T
+    for expert in (0, 7):
+        own = [log.episode(number) for number in log.episodes_of(expert)]
+        off = [np.abs(policy.act(one.observations[:-1]) - one.actions) for one in own]
+        wanted = 1 - np.concatenate(off).mean(axis=0) / (high - low)
+        near = nearness(log, expert, policy, BOUNDS)
+        np.testing.assert_allclose(near, wanted, rtol=1e-6)
+        alone = log.select(np.array(log.episodes_of(expert)))
+        np.testing.assert_array_equal(nearness(alone, 0, policy, BOUNDS), near)
+
+
+def test_what_a_judge_of_continuous_actions_tells_is_no_longer_than_one() -> None:
+    """Also where the policy is as far off as can be, or right everywhere."""
+    log = dosing()
+    plan = JudgingPlan(
+        judges=Judges(share=0.5),
+        action_count=2,
+        expected=30.0,
+        noise_multiplier=1.0,
+        action_bounds=BOUNDS,
+    )
+    corners = [Dictionary((), (), BOUNDS)] * 2
+    for dictionary, bias in zip(corners, ((-50.0, -50.0), (50.0, -50.0)), strict=True):
+        layer = Layer(np.zeros((1, 2), np.float32), np.array(bias, np.float32))
+        policy = Policy(
+            networks={"policy": (layer,)}, squashed="policy", learner="bc", dictionary=dictionary
+        )
+        told = told_by(log, [Candidate(policy)], plan)
+        assert np.linalg.norm(told, axis=1).max() <= 1
+        assert told.shape == (log.expert_count, plan.size)

@@ -51,7 +51,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "a negative action": (replaced(6, "2,0,1,3.5,1.5,-1,1,0,0"), "row 6: the action is -1, but"),
     "a fractional action": (
         replaced(6, "2,0,1,3.5,1.5,0.5,1,0,0"),
-        r"row 6: the action is 0\.5, but the set of actions must be finite",
+        r"row 6: the action is 0\.5, but a finite list of actions was declared",
     ),
     "NaN": (replaced(5, "2,0,0,nan,1.0,0,1,0,0"), "row 5: the observation has a value that is"),
     "infinity": (replaced(5, "2,0,0,3.0,inf,0,1,0,0"), "row 5: the observation has a value that"),

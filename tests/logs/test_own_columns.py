@@ -262,7 +262,7 @@ def test_who_acted_and_what_came_of_it_is_not_seen_before(tmp_path: Path) -> Non
             read_table(table_of(rows(), tmp_path), Declared(3, 2, 3), columns)
 
 
-FINITE = "but the set of actions must be finite: cut continuous ones into ranges"
+FINITE = "but a finite list of actions was declared: declare the bounds of continuous ones"
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])

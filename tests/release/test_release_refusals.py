@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aim_world import Aim
 from numbered_logs import EVERYTHING, HORIZON, Scene, scene, seeded
 from refusals import refusal
 from tree_logs import table_experts
@@ -14,8 +15,15 @@ from tree_logs import table_experts
 from quorum_rl.budget import Ledger, read_ledger
 from quorum_rl.distributed import this_machine
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts import LoggedExperts
-from quorum_rl.logs import Demonstrations, from_episodes, open_demonstrations, save_demonstrations
+from quorum_rl.experts import LoggedExperts, Population
+from quorum_rl.experts.networks import Layer
+from quorum_rl.logs import (
+    Demonstrations,
+    collect,
+    from_episodes,
+    open_demonstrations,
+    save_demonstrations,
+)
 from quorum_rl.privacy.planner import ReleasePlan
 from quorum_rl.release import release
 
@@ -79,6 +87,16 @@ def test_logs_from_this_machine_need_no_such_promise(
     many: Scene, plan: ReleasePlan, path: Path
 ) -> None:
     seeded(declaring(many, machine=this_machine()), plan, path)
+
+
+def test_nothing_is_released_of_continuous_actions(plan: ReleasePlan, path: Path) -> None:
+    layer = Layer(np.zeros((2, 2, 4), np.float32), np.zeros((2, 4), np.float32))
+    bounds = Aim.spaces.action_bounds
+    experts = Population(observation_size=2, action_count=2, action_bounds=bounds, network=(layer,))
+    log, logged = collect(experts, Aim(), trajectories=2, minimum_experts=2, seed=0)
+    assert "actions are continuous, and a release counts" in unreleased(
+        Scene(logged, log), plan, path
+    )
 
 
 @pytest.mark.parametrize("missing", EVERYTHING)

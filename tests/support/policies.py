@@ -82,6 +82,7 @@ def values_in_float64(policy: Policy, observations: Any) -> np.ndarray[Any, np.d
             if number < len(network) - 1:
                 flow = np.where(flow > 0, flow, 0)
         outputs[name] = flow
+    assert policy.highest is not None
     values = outputs[policy.highest]
     if policy.among_likely is None:
         return values

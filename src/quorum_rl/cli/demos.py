@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from quorum_rl import experts, logs, report
 from quorum_rl.cli.expert_files import Output, experts_from
-from quorum_rl.cli.flags import DiagnosticFlags, GymnasiumFlags, NewFile, WorldFlags, given
+from quorum_rl.cli.flags import (
+    DiagnosticFlags,
+    GymnasiumFlags,
+    NewFile,
+    WorldFlags,
+    given,
+    usual_floor,
+)
 from quorum_rl.cli.output import (
     check_new_file,
     console,
@@ -40,8 +47,9 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
     """The file to write, Arrow."""
     trajectories: int = 20
     """Episodes per expert."""
-    p_min: float = 0.02
-    """The floor under every action's probability; 0 leaves the experts as they are."""
+    p_min: float | None = None
+    """The floor under every action's probability, 0.02 if not given; 0 leaves the experts as they
+    are. Continuous actions have none."""
     smoothing: Literal["greedy", "uniform-mixture"] = "greedy"
     """How the floor is reached: near-greedy as in the paper, or mixing with the uniform policy."""
     horizon: int | None = None
@@ -67,9 +75,9 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
         is_first = start_jax(together=self.gymnasium is None)
         population = experts.load_population(self.experts)
         acting: experts.UnloggedExperts = population
-        if self.p_min:
+        if floor := usual_floor(self.p_min, population):
             how: Any = self.smoothing.replace("-", " ")
-            acting = experts.smoothed_by(how, population, self.p_min)
+            acting = experts.smoothed_by(how, population, floor)
         demonstrations = self._collected(population, acting)
         if not is_first:  # all have all
             return
@@ -77,7 +85,7 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
         kept = "reproducible chance: not private against who knows the seed; "
         console().print(
             f"{kept if self.seed is not None else ''}{self.trajectories} trajectories of every "
-            f"expert, floor {demonstrations.declared.p_min:g}: {self.out}"
+            f"expert, {_acted(demonstrations.declared)}: {self.out}"
         )
 
     def _collected(
@@ -89,6 +97,10 @@ class Collect(WorldFlags, GymnasiumFlags, NewFile):
             place = self.gymnasium, self.gymnasium_param
             return logs.collect_from_gymnasium(acting, *place, **options)[0]
         return logs.collect(acting, *self.world_of(population), **options)[0]
+
+
+def _acted(declared: "logs.Declared") -> str:
+    return "continuous actions" if declared.continuous else f"floor {declared.p_min:g}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +122,9 @@ class Show:
             del facts["dictionary"]
             facts["columns"] = "; ".join(column.said for column in declared.dictionary.columns)
             facts["action_labels"] = ", ".join(declared.dictionary.action_labels)
+            if declared.continuous:
+                each = (f"{low:g} to {high:g}" for low, high in declared.action_bounds)
+                facts["action_bounds"] = ", ".join(each)
         agrees = "what the file holds agrees with it"
         show_facts(facts | {"digest": agrees}, as_json=self.json)
 
@@ -145,6 +160,8 @@ class Import:
     action_labels: str | None = None
     """All actions that there are, such as wait,treat: the first is action 0. They are published
     with the policy, so they are never taken from rows: only from an ordered category type."""
+    action_bounds: tuple[str, ...] = ()
+    """Between what each number of a continuous action lies, such as --action-bounds -2:2 0:1."""
     observations: int | None = None
     """How many numbers an observation has, where its columns do not say so."""
     horizon: int | None = None
@@ -168,8 +185,9 @@ class Import:
     early_truncation_is_public: bool = False
     """I promise that episodes truncated before the horizon followed a public rule."""
 
-    common: ClassVar = ("out", "sketch", "columns", "actions", "action-labels", "observations",
-                        "horizon", "fill", "clip", "minimum-experts", "overwrite")  # fmt: skip
+    common: ClassVar = ("out", "sketch", "columns", "actions", "action-labels", "action-bounds",
+                        "observations", "horizon", "fill", "clip", "minimum-experts",
+                        "overwrite")  # fmt: skip
 
     def run(self) -> None:
         if (self.sketch is None) == (self.out is None):
@@ -243,15 +261,19 @@ class Import:
         labels = named.action_labels
         if self.action_labels is not None:
             labels = tuple(self.action_labels.split(","))
+        bounds = tuple(map(_bounds_in, self.action_bounds)) or named.action_bounds
+        if bounds and not labels and not isinstance(columns.action, str):
+            labels = columns.action
         facts = given(self, "fill clip unit")
         about = (self.actions, self.observations, self.horizon, self.p_min)
-        if about == (None,) * 4 and not (any(facts.values()) or labels or named.columns):
+        if about == (None,) * 4 and not (any(facts.values()) or labels or bounds or named.columns):
             return None
-        count = len(labels) if self.actions is None and labels else self.actions
+        count = len(bounds) or len(labels) or None if self.actions is None else self.actions
         if self.horizon is None or count is None:
             raise QuorumError(
-                "--horizon and --actions (or --action-labels) go together, with --observations "
-                "where the columns do not say how many numbers they have: give all."
+                "--horizon and --actions (or --action-labels, or --action-bounds) go together, "
+                "with --observations where the columns do not say how many numbers they have: give "
+                "all."
             )
         if self.source.startswith(MINARI):
             seen = named.columns or logs.minari_columns(self.source.removeprefix(MINARI))
@@ -259,12 +281,23 @@ class Import:
             schema = logs.schema_of(self.source)
             seen = logs.observed_columns(schema, columns, named, self.observations)
         seen = logs.with_facts(seen, **facts)
-        kept = Dictionary(seen, labels) if labels or logs.worth_keeping(seen) else None
+        telling = labels or bounds or logs.worth_keeping(seen)
+        kept = Dictionary(seen, labels, bounds) if telling else None
         names = "horizon p_min minimum_experts minimum_trajectories early_truncation_is_public"
         size = Dictionary(seen).size if self.observations is None else self.observations
         return logs.Declared(
             action_count=count, observation_size=size, dictionary=kept, **given(self, names)
         )
+
+
+def _bounds_in(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError as error:
+        raise QuorumError(
+            f"--action-bounds has {text!r}: give two numbers, such as -2:2."
+        ) from error
+    return low, high
 
 
 @dataclass(frozen=True)

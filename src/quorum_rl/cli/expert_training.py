@@ -32,6 +32,7 @@ def train(command: Train) -> None:
     population = experts.Population(
         observation_size=world.spaces.observation_size,
         action_count=world.spaces.action_count,
+        action_bounds=world.spaces.action_bounds,
         network=jax.tree.map(lambda leaf: leaf[numbers], judged.network),
         origin=configuration | {"quorum": __version__, "jax": jax.__version__},
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from quorum_rl import envs, experts, report
-from quorum_rl.cli.flags import DiagnosticFlags, NewFile, WorldFlags, given
+from quorum_rl.cli.flags import DiagnosticFlags, NewFile, WorldFlags, given, usual_floor
 from quorum_rl.cli.output import save_picture, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 
@@ -87,6 +87,7 @@ class Show:
         population = experts.load_population(self.file)
         facts = {
             **given(population, "observation_size action_count"),
+            **({"action_bounds": population.action_bounds} if population.action_bounds else {}),
             "hidden": [layer.bias.shape[-1] for layer in population.network[:-1]],
             "declared_floor": population.p_min,
             **population.origin,
@@ -105,8 +106,9 @@ class Returns(WorldFlags, DiagnosticFlags):
 
     file: Annotated[Path, Positional("EXPERTS")]
     """A file that 'quorum experts train' wrote."""
-    p_min: float = 0.02
-    """The floor to which experts are smoothed before they act; 0 for greedy ones."""
+    p_min: float | None = None
+    """The floor to which experts are smoothed before they act, 0.02 if not given; 0 for greedy
+    ones. Continuous actions have none: without it experts act with their own spread."""
     episodes: int = 20
     """Episodes per expert."""
 
@@ -116,8 +118,9 @@ class Returns(WorldFlags, DiagnosticFlags):
 
         population = experts.load_population(self.file)
         world, params = self.world_of(population)
-        options = given(self, "episodes p_min seed")
-        returns = experts.default_returns(population, world, params, **options)
+        options = given(self, "episodes seed")
+        p_min = usual_floor(self.p_min, population)
+        returns = experts.default_returns(population, world, params, p_min=p_min, **options)
         quantiles = np.quantile(returns, [0.05, 0.25, 0.5, 0.75, 0.95])
         facts = {
             "experts": len(returns),

@@ -238,6 +238,11 @@ class WorldFlags:
         return world, envs.with_params(world, **self.param)
 
 
+def usual_floor(p_min: float | None, population: "Population") -> float | None:
+    """The floor to smooth to: as given, or 0.02; none where actions are continuous."""
+    return 0.02 if p_min is None and not population.action_bounds else p_min
+
+
 def world_to_use(named: str | None, found: str | None, whose: str) -> "envs.AnyWorld":
     """The world that the user named, or the one that a file names.
 

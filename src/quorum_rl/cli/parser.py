@@ -174,11 +174,11 @@ def _read(command: Any, words: Sequence[str]) -> tuple[dict[str, Any], str | Non
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word names a flag; -3 and - are values."""
+    """Whether a word names a flag; -3, -2:2 and - are values."""
     if not word.startswith("-") or word == "-":
         return False
     try:
-        float(word)
+        float(word.partition(":")[0])
     except ValueError:
         return True
     return False

@@ -30,10 +30,12 @@ class List:
         for name in envs.world_names():
             world = envs.get_world(name)
             names, known = world.spaces.action_names, world.facts
+            bounds = world.spaces.action_bounds
             params, settings = asdict(world.default_params()), len(world.settings().time_limit)
             facts[name] = asdict(known) | {
                 "observations": world.spaces.observation_names,
                 "actions": names,
+                **({"action_bounds": bounds} if bounds else {}),
                 "params": params,
                 "settings": settings,
             }
@@ -42,7 +44,9 @@ class List:
                 (known.random_return, known.reference_return),
             )
             scores = [f"{value:.4g}" for value in returns]
-            table.add_row(name, f"{size} numbers", ", ".join(names), str(settings), *scores)
+            ranges = [f" {low:g} to {high:g}" for low, high in bounds] or [""] * len(names)
+            said = ", ".join(map("".join, zip(names, ranges, strict=True)))
+            table.add_row(name, f"{size} numbers", said, str(settings), *scores)
             lines.append(f"  {name}: {', '.join(f'{k} {v:g}' for k, v in params.items())}")
         title = "Parameters that may be changed (with --param NAME VALUE):"
         show_facts(facts, table, title, *lines, as_json=self.json)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Copies as Copies,
         EnvParams as EnvParams,
         EnvSource as EnvSource,
+        Sizes as Sizes,
         environment_sizes as environment_sizes,
     )
     from quorum_rl.envs.reference import (

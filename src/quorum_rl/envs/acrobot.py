@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from quorum_rl.envs.integrators import runge_kutta_4
+from quorum_rl.envs.integrators import runge_kutta_4, wrapped
 from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
 from quorum_rl.pytree import pytree
 
@@ -107,8 +107,8 @@ class Acrobot:
         before = (state.angle_1, state.angle_2, state.velocity_1, state.velocity_2)
         angle_1, angle_2, velocity_1, velocity_2 = runge_kutta_4(derivative, before, TIME_STEP)
         after = AcrobotState(
-            angle_1=_wrapped(angle_1),
-            angle_2=_wrapped(angle_2),
+            angle_1=wrapped(angle_1),
+            angle_2=wrapped(angle_2),
             velocity_1=jnp.clip(velocity_1, -VELOCITY_LIMIT_1, VELOCITY_LIMIT_1),
             velocity_2=jnp.clip(velocity_2, -VELOCITY_LIMIT_2, VELOCITY_LIMIT_2),
             time=state.time + 1,
@@ -170,9 +170,3 @@ def _observe(state: AcrobotState) -> Array:
             state.velocity_2,
         ]
     )
-
-
-def _wrapped(angle: Array) -> Array:
-    """The same angle within [-pi, pi]."""
-    turns = jnp.round(angle / (2 * math.pi))
-    return angle - turns * (2 * math.pi)

@@ -85,8 +85,16 @@ def _about_spaces(world: AnyWorld) -> Complaints:
     size = spaces.observation_size
     if size < 1:
         yield "spaces.observation_names is empty, name at least one number"
-    if spaces.action_count < 2:
-        yield "spaces.action_names needs at least two actions"
+    if spaces.action_count < (1 if spaces.continuous else 2):
+        yield "spaces.action_names needs at least two actions, or one number of a continuous one"
+    if spaces.continuous and len(spaces.action_bounds) != spaces.action_count:
+        yield (
+            f"spaces.action_bounds has {len(spaces.action_bounds)} pairs for "
+            f"{spaces.action_count} action names"
+        )
+    for name, (least, most) in zip(spaces.action_names, spaces.action_bounds, strict=False):
+        if not -np.inf < least < most < np.inf:
+            yield f"spaces.action_bounds of {name!r} are {least} and {most}, not a finite range"
     for name, bound in (("low", spaces.low), ("high", spaces.high)):
         if len(bound) != size:
             yield f"spaces.{name} has {len(bound)} numbers for {size} observation names"
@@ -168,7 +176,8 @@ def _about_settings(world: AnyWorld) -> Complaints:
 
 def _about_reset_and_step(world: AnyWorld, jitted: Any) -> Complaints:
     """What comes back has the right form, and the same again for the same arguments."""
-    params, key, action = world.default_params(), jax.random.key(SEED), jnp.int32(0)
+    params, key = world.default_params(), jax.random.key(SEED)
+    action, *others = _actions(world)
     begun: Any = world.reset(key, params)
     if not isinstance(begun, tuple) or len(begun) != 2:
         yield f"reset gives {type(begun).__name__}, not the pair (state, observation)"
@@ -185,8 +194,16 @@ def _about_reset_and_step(world: AnyWorld, jitted: Any) -> Complaints:
     pairs = zip(jax.tree.leaves(traced), jax.tree.leaves(after), strict=True)
     if not all(np.allclose(found, wanted, rtol=1e-3, atol=1e-5) for found, wanted in pairs):
         yield "step under jit gives other numbers than without"
-    for other in range(1, world.spaces.action_count):
-        yield from _about_step(world, state, jitted(key, state, jnp.int32(other), params))
+    for other in others:
+        yield from _about_step(world, state, jitted(key, state, other, params))
+
+
+def _actions(world: AnyWorld) -> list[Any]:
+    """Every action; of continuous ones, the least, the middle and the most."""
+    if not world.spaces.continuous:
+        return [jnp.int32(action) for action in range(world.spaces.action_count)]
+    low, high = jnp.array(world.spaces.action_bounds, jnp.float32).T
+    return [low, (low + high) / 2, high]
 
 
 def _about_step(world: AnyWorld, before: Any, after: Any) -> Complaints:
@@ -250,7 +267,7 @@ def _about_time_limit(world: AnyWorld, jitted: Any) -> Complaints:
     params = replace(world.default_params(), time_limit=2)
     state, _ = world.reset(key, params)
     for step in (1, 2):
-        after = jitted(key, state, jnp.int32(0), params)
+        after = jitted(key, state, _actions(world)[0], params)
         state = after.state
         if bool(after.truncated) != (step == 2):
             yield (

@@ -2,7 +2,7 @@
 
 `WorldEnv` shows a world as a Gymnasium environment, one episode at a time: for tools that expect
 one, not for speed (`roll_out` is for that). `play_episodes` lets a policy act in any Gymnasium
-environment with discrete actions.
+environment whose actions are a list, or numbers within bounds.
 """
 
 import operator
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, SupportsIndex, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium
 import jax
@@ -25,6 +25,7 @@ from quorum_rl.envs.gymnasium_copies import (
     EnvParams,
     EnvSource,
     Observations,
+    Sizes,
 )
 from quorum_rl.envs.registry import get_world
 from quorum_rl.envs.world import AnyWorld, Array, Key, Step, with_params
@@ -32,7 +33,8 @@ from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.types import Episode
 
 BatchPolicy: TypeAlias = Callable[[Observations, np.random.Generator], Actions]
-"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
+"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`; continuous ones
+`(n, action_count)`."""
 
 Seed: TypeAlias = int | Sequence[int] | None
 """What `numpy.random.SeedSequence` takes."""
@@ -41,7 +43,7 @@ Seed: TypeAlias = int | Sequence[int] | None
 # --- a world as a Gymnasium environment ---
 
 
-class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
+class WorldEnv(gymnasium.Env[Observations, Any]):
     """One copy of a world, as a Gymnasium environment.
 
     `world` is a world or its name (see `get_world`); further keyword arguments are its
@@ -81,7 +83,9 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
         self.observation_space = spaces.Box(
             np.asarray(seen.low, np.float32), np.asarray(seen.high, np.float32), dtype=np.float32
         )
-        self.action_space = spaces.Discrete(seen.action_count)
+        self.action_space: Any = spaces.Discrete(seen.action_count)
+        if seen.continuous:
+            self.action_space = spaces.Box(*np.array(seen.action_bounds, np.float32).T)
         self._key: Key | None = None
         self._state: Any = None
         self._time = 0
@@ -104,10 +108,10 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
         self._ended = None
         return np.array(observation, np.float32), {}
 
-    def step(self, action: SupportsIndex) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         if self._key is None:
             raise QuorumError(f"{self.world.name} has not started: call reset() before step().")
-        index = self._checked_action(action)
+        taken = self._checked_action(action)
         if self._ended is not None:
             observation, terminated, truncated = self._ended
             gymnasium.logger.warn(
@@ -115,7 +119,7 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
                 "call reset() to start another."
             )
             return observation.copy(), 0.0, terminated, truncated, {}
-        after = _next(self.world, self._key, self._time, self._state, index, self._params)
+        after = _next(self.world, self._key, self._time, self._state, taken, self._params)
         self._state = after.state
         self._time += 1
         seen, reward, ended, stopped = jax.device_get(after[1:])
@@ -140,8 +144,10 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
-    def _checked_action(self, action: SupportsIndex) -> int:
+    def _checked_action(self, action: Any) -> Any:
         names = self.world.spaces.action_names
+        if self.world.spaces.continuous:
+            return self._checked_numbers(action)
         try:
             index = operator.index(action)
         except TypeError:
@@ -152,6 +158,20 @@ class WorldEnv(gymnasium.Env[Observations, SupportsIndex]):
                 f"give a whole number from 0 to {len(names) - 1} ({', '.join(names)})."
             )
         return index
+
+    def _checked_numbers(self, action: Any) -> NDArray[np.float32]:
+        """A continuous action, cut to its bounds, as Gymnasium's own environments do."""
+        names = self.world.spaces.action_names
+        try:
+            numbers = np.asarray(action, np.float32)
+        except (TypeError, ValueError):
+            numbers = np.empty(0, np.float32)
+        if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
+            raise QuorumError(
+                f"{self.world.name} has no action {action!r}: give an array of {len(names)} finite "
+                f"number{'s' if len(names) > 1 else ''} ({', '.join(names)})."
+            )
+        return np.clip(numbers, self.action_space.low, self.action_space.high)
 
 
 def episode_key(rng: np.random.Generator) -> Key:
@@ -207,9 +227,9 @@ def play_episodes(
     are ignored.
 
     Raises:
-        QuorumError: for an unknown environment or parameter, actions that are not `Discrete`,
-            observations that cannot be flattened, or a policy that returns anything but one
-            action per row.
+        QuorumError: for an unknown environment or parameter, actions that are neither `Discrete`
+            nor a bounded `Box` of one dimension, observations that cannot be flattened, or a
+            policy that returns anything but one action per row.
     """
     require("episodes", episodes, at_least(1))
     require("copies", copies, at_least(1))
@@ -243,14 +263,14 @@ def play(
     for number, first in enumerate(latest):
         episodes[number].observations.append(first)
     while going.any():
-        actions = _checked_actions(act(latest), rows, copies.sizes.action_count)
+        actions = _checked_actions(act(latest), rows, copies.sizes)
         active = np.flatnonzero(going)
         seen = copies.step(active, actions[active])
         latest = latest.copy()  # what `act` was shown stays as it was
         latest[active] = seen.observations
         fresh: list[int] = []
         for copy, action, *after in zip(active, actions[active], *seen, strict=True):
-            if not episodes[current[copy]].goes_on(int(action), *after):
+            if not episodes[current[copy]].goes_on(action, *after):
                 following = next(waiting, None)
                 if following is None:
                     going[copy] = False
@@ -275,14 +295,14 @@ class _Episode:
     """An episode while it is played."""
 
     observations: list[Observations] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
 
     def goes_on(
         self,
-        action: int,
+        action: Any,
         observation: Observations,
         reward: float,
         terminated: bool,
@@ -298,23 +318,45 @@ class _Episode:
     def whole(self) -> Episode:
         return Episode(
             observations=np.stack(self.observations),
-            actions=np.array(self.actions, np.int32),
+            actions=np.array(self.actions),
             rewards=np.array(self.rewards, np.float64),
             terminated=self.terminated,
             truncated=self.truncated,
         )
 
 
-def _checked_actions(actions: Actions, rows: int, action_count: int) -> Actions:
+def _checked_actions(actions: Actions, rows: int, sizes: Sizes) -> Actions:
     values = np.asarray(actions)
+    if sizes.action_bounds:
+        return _checked_numbers(values, rows, sizes)
     if values.shape != (rows,) or not np.issubdtype(values.dtype, np.integer):
         raise QuorumError(
             f"the policy returns {values.dtype} of shape {values.shape}: "
             f"it must return one whole number per row, shape ({rows},)."
         )
-    outside = values[(values < 0) | (values >= action_count)]
+    outside = values[(values < 0) | (values >= sizes.action_count)]
     if outside.size:
         raise QuorumError(
-            f"the policy takes action {outside[0]}: the actions are 0 to {action_count - 1}."
+            f"the policy takes action {outside[0]}: the actions are 0 to {sizes.action_count - 1}."
         )
-    return values
+    return values.astype(np.int32)
+
+
+def _checked_numbers(values: Actions, rows: int, sizes: Sizes) -> Actions:
+    """Continuous actions within their bounds."""
+    shape = (rows, sizes.action_count)
+    if values.shape != shape or values.dtype.kind not in "iuf":
+        raise QuorumError(
+            f"the policy returns {values.dtype} of shape {values.shape}: it must return the "
+            f"numbers of one action per row, shape {shape}."
+        )
+    made = values.astype(np.float32)
+    low, high = np.asarray(sizes.action_bounds, np.float32).T
+    bad = np.argwhere(~((made >= low) & (made <= high)))  # NaN is not
+    if len(bad):
+        row, number = bad[0]
+        raise QuorumError(
+            f"the policy takes an action whose number {number} is {made[row, number]:g}: it lies "
+            f"between {low[number]:g} and {high[number]:g}."
+        )
+    return made

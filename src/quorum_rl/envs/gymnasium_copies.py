@@ -10,11 +10,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.envs.gymnasium_worlds import register_worlds
 from quorum_rl.errors import QuorumError, at_least, require
 
 Observations: TypeAlias = NDArray[np.float32]
-Actions: TypeAlias = NDArray[np.integer[Any]]
+Actions: TypeAlias = NDArray[Any]
+"""Whole numbers, one for each row; of continuous actions float32, with an axis of their numbers."""
 Flags: TypeAlias = NDArray[np.bool_]
 Which: TypeAlias = NDArray[np.intp]
 
@@ -32,8 +34,9 @@ class Sizes(NamedTuple):
 
     name: str
     observation_size: int  # flattened
-    action_count: int
-    first_action: int  # what the environment itself calls action 0
+    action_count: int  # how many there are; of continuous ones, how many numbers an action has
+    first_action: int = 0  # what the environment itself calls action 0
+    action_bounds: Bounds = ()  # of continuous ones
 
 
 class Seen(NamedTuple):
@@ -79,8 +82,11 @@ class Copies:
 
     def step(self, which: Which, actions: Actions) -> Seen:
         """Let some of the copies take one action each, counted from 0."""
-        pairs = zip(which, self.sizes.first_action + actions.astype(np.int64), strict=True)
-        steps = [self._envs[copy].step(int(action)) for copy, action in pairs]
+        own: Any = actions
+        if not self.sizes.action_bounds:
+            own = (self.sizes.first_action + actions.astype(np.int64)).tolist()
+        pairs = zip(which, own, strict=True)
+        steps = [self._envs[copy].step(action) for copy, action in pairs]
         observations, rewards, terminated, truncated, _ = zip(*steps, strict=True)
         return Seen(
             self._flat(observations),
@@ -159,21 +165,28 @@ def _made_by(factory: EnvFactory) -> gymnasium.Env[Any, Any]:
 
 def _sizes(env: gymnasium.Env[Any, Any]) -> Sizes:
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    if not isinstance(env.action_space, spaces.Discrete):
+    actions: Any = env.action_space
+    continuous = isinstance(actions, spaces.Box) and len(actions.shape) == 1
+    if not (continuous or isinstance(actions, spaces.Discrete)):
         raise QuorumError(
-            f"{name} has the action space {env.action_space}: only Discrete actions are supported."
+            f"{name} has the action space {actions}: only Discrete actions, and Box ones of one "
+            "dimension, are supported."
+        )
+    if continuous and not actions.is_bounded():
+        raise QuorumError(
+            f"{name} has the action space {actions}, which is not bounded: wrap it in "
+            "gymnasium.wrappers.RescaleAction or ClipAction with bounds of your own."
         )
     if not env.observation_space.is_np_flattenable:
         raise QuorumError(
             f"{name} has the observation space {env.observation_space}, which cannot "
             "be flattened to a vector: wrap it so that its observations have a fixed size."
         )
-    return Sizes(
-        name=name,
-        observation_size=int(spaces.flatdim(env.observation_space)),
-        action_count=int(env.action_space.n),
-        first_action=int(env.action_space.start),
-    )
+    width = int(spaces.flatdim(env.observation_space))
+    if isinstance(actions, spaces.Discrete):
+        return Sizes(name, width, int(actions.n), int(actions.start))
+    pairs = zip(actions.low.tolist(), actions.high.tolist(), strict=True)
+    return Sizes(name, width, len(actions.low), action_bounds=tuple(pairs))
 
 
 def _in_a_line(error: Exception) -> str:

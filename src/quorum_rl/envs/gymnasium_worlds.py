@@ -13,6 +13,8 @@ GYMNASIUM_WORLDS: Final = {
     "quorum/Acrobot-v0": "Acrobot",
     "quorum/LunarLander-v0": "LunarLander",
     "quorum/HIV-v0": "HIV",
+    "quorum/Pendulum-v0": "Pendulum",
+    "quorum/LunarLanderContinuous-v0": "LunarLanderContinuous",
 }
 """Gymnasium's name of each world that comes with Quorum, and Quorum's own name of it."""
 

@@ -1,16 +1,24 @@
-"""Two ways to take a step of an ordinary differential equation: one explicit, one for stiff ones.
+"""Two ways to take a step of an ordinary differential equation, one explicit, one for stiff ones.
 
 States are pytrees with one leaf per variable, so that `vmap` gives contiguous columns.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 State = TypeVar("State")
+
+
+def wrapped(angle: Array) -> Array:
+    """The same angle within [-pi, pi]."""
+    turns = jnp.round(angle / (2 * math.pi))
+    return angle - turns * (2 * math.pi)
 
 
 def _plus(state: State, *terms: tuple[float | Array, State]) -> State:

@@ -16,6 +16,8 @@ from importlib import resources
 import jax
 import jax.numpy as jnp
 
+from quorum_rl.dictionary import Bounds
+from quorum_rl.envs.lunar_lander import FULL_THROTTLE, LunarLander, LunarLanderContinuous
 from quorum_rl.envs.rollout import Policy, roll_out, start
 from quorum_rl.envs.world import AnyWorld, Array, Key, Units, with_params
 from quorum_rl.errors import QuorumError
@@ -44,12 +46,18 @@ class ReferenceNetwork:
         return signal @ self.weights[-1] + self.biases[-1]
 
 
-def greedy(network: ReferenceNetwork) -> Policy:
-    """The deterministic policy that takes the action `network` prefers."""
+def greedy(network: ReferenceNetwork, bounds: Bounds = ()) -> Policy:
+    """The deterministic policy that takes the action `network` prefers.
+
+    Of continuous actions the network gives the numbers, which are cut to their bounds.
+    """
 
     def act(key: Key, observation: Array) -> Array:
         del key
-        return jnp.argmax(network.preferences(observation))
+        said = network.preferences(observation)
+        if bounds:
+            return jnp.clip(said, *jnp.array(bounds, jnp.float32).T)
+        return jnp.argmax(said)
 
     return act
 
@@ -60,7 +68,10 @@ def reference_policy(world: AnyWorld) -> Policy:
     Raises:
         QuorumError: if Quorum ships none for this world.
     """
-    return greedy(reference_network(world))
+    if isinstance(world, LunarLanderContinuous):
+        chosen = greedy(reference_network(LunarLander()))
+        return lambda key, seen: jnp.array(FULL_THROTTLE, jnp.float32)[chosen(key, seen)]
+    return greedy(reference_network(world), world.spaces.action_bounds)
 
 
 def reference_network(world: AnyWorld) -> ReferenceNetwork:
@@ -138,7 +149,8 @@ def measured_units(
     Every policy acts in so many copies of the default world, for as many steps as a demonstration
     may have, in new episodes where one ends. Numbers that never change have the scale 1.
 
-    The `units` of CartPole, Acrobot and HIV are of the uniform policy and of the reference policy.
+    The `units` of CartPole, Acrobot, HIV and Pendulum are of the uniform policy and of the
+    reference policy.
     """
     steps = world.facts.demonstration_time_limit
     params = with_params(world, time_limit=steps)

@@ -6,14 +6,18 @@ from pathlib import Path
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
-from quorum_rl.envs.lunar_lander import LunarLander
+from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderContinuous
+from quorum_rl.envs.pendulum import Pendulum
 from quorum_rl.envs.world import AnyWorld, World
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import attribute_in_file
 
 WORLDS: dict[str, AnyWorld] = {
-    world.name: world for world in (CartPole(), Acrobot(), LunarLander(), Hiv())
-}
+    world.name: world
+    for world in (
+        CartPole(), Acrobot(), LunarLander(), Hiv(), Pendulum(), LunarLanderContinuous(),
+    )
+}  # fmt: skip
 
 
 def world_names() -> tuple[str, ...]:

@@ -47,7 +47,8 @@ def advance(
     The transition's `next_observation` is the true successor, also at the end of an episode, so
     that a learner can bootstrap from a truncated one; `running` goes on from a fresh start.
 
-    Shapes: `keys` and `actions` have a leading axis of copies; `params` as in `start`.
+    Shapes: `keys` and `actions` have a leading axis of copies, and continuous actions one of
+    numbers behind it; `params` as in `start`.
     """
     axes = params_axes(params)
 
@@ -142,8 +143,14 @@ def params_axes(params: Any) -> int | None:
 
 
 def uniform_policy(world: AnyWorld) -> Policy:
-    """The policy that takes every action with the same probability, to within 2⁻³²."""
+    """The policy that takes every action with the same probability, to within 2⁻³².
+
+    Of continuous ones, every number is uniform between its bounds.
+    """
     count = world.spaces.action_count
+    if world.spaces.continuous:
+        low, high = jnp.array(world.spaces.action_bounds, jnp.float32).T
+        return lambda key, _: jax.random.uniform(key, (count,), jnp.float32, low, high)
 
     def act(key: Key, observation: Array) -> Array:
         del observation

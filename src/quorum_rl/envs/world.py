@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runti
 import jax
 import numpy as np
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.errors import QuorumError, unknown_name
 
 Key: TypeAlias = jax.Array
@@ -37,12 +38,17 @@ class Step(NamedTuple, Generic[StateT]):
 
 @dataclass(frozen=True)
 class Spaces:
-    """What can be seen and what can be done: `low` and `high` bound the observation."""
+    """What can be seen and what can be done: `low` and `high` bound the observation.
+
+    Actions are a finite list, or, with `action_bounds`, continuous: then `action_names` name the
+    numbers of one action, and `action_bounds` say between what each of them lies.
+    """
 
     observation_names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
     action_names: tuple[str, ...]
+    action_bounds: Bounds = ()
 
     @property
     def observation_size(self) -> int:
@@ -50,7 +56,12 @@ class Spaces:
 
     @property
     def action_count(self) -> int:
+        """How many actions there are; of continuous ones, how many numbers an action has."""
         return len(self.action_names)
+
+    @property
+    def continuous(self) -> bool:
+        return bool(self.action_bounds)
 
 
 @dataclass(frozen=True)

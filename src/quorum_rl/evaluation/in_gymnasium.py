@@ -23,6 +23,7 @@ SAME_WORLDS: Final = {
     "CartPole-v1": "CartPole",
     "Acrobot-v1": "Acrobot",
     "LunarLander-v3": "LunarLander",
+    "Pendulum-v1": "Pendulum",
 }
 """The environments whose physics our worlds follow, and what we call them."""
 

@@ -14,15 +14,16 @@ from quorum_rl.dictionary import Dictionary
 from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
 from quorum_rl.errors import QuorumError, at_least, require
-from quorum_rl.learners import Decision, Learner, outputs_of
+from quorum_rl.learners import Decision, Learner, outputs_of, within_bounds
 from quorum_rl.nets import Layer
 from quorum_rl.policy import Policy
 
 Array: TypeAlias = jax.Array
 Returns: TypeAlias = npt.NDArray[np.floating[Any]]
 
-GreedyPolicy: TypeAlias = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.integer[Any]]]
-"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`."""
+GreedyPolicy: TypeAlias = Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]
+"""Actions `(n,)`, counted from 0, for observations `(n, observation_size)`; continuous ones
+`(n, action_count)`."""
 
 
 def returns_of(
@@ -103,7 +104,8 @@ def _returns(
         running, going, total, time = carry
         seen_by_run = running.observation.reshape(runs, episodes, -1)
         with jax.default_matmul_precision("highest"):  # as a policy acts outside of JAX
-            actions = jax.vmap(learner.act)(trained, seen_by_run).reshape(copies)
+            acted = jax.vmap(learner.act)(trained, seen_by_run)
+        actions = acted.reshape(copies, *acted.shape[2:])
 
         def own_keys(run_key: Array) -> Array:
             return jax.random.split(jax.random.fold_in(run_key, time), (episodes, 2))[:, 1]
@@ -137,7 +139,11 @@ class _Acting:
             fill, least, most = self.dictionary.constants
             observations = jnp.where(jnp.isnan(observations), fill, observations)
             observations = jnp.clip(observations, least, most)
-        return self.decision.scores(outputs_of(params, observations)).argmax(axis=-1)
+        outputs = outputs_of(params, observations)
+        if self.decision.squashed is not None:
+            squashed = jnp.tanh(outputs[self.decision.squashed])
+            return within_bounds(squashed, self.dictionary.action_bounds)
+        return self.decision.scores(outputs).argmax(axis=-1)
 
 
 def policy_returns(
@@ -160,7 +166,12 @@ def policy_returns(
             f"the policy sees {sizes[0]} numbers and has {sizes[1]} actions, but {world.name} "
             f"shows {spaces.observation_size} and takes {spaces.action_count}: name its own world."
         )
-    decision = Decision(policy.highest, policy.among_likely, policy.threshold)
+    if policy.action_bounds != spaces.action_bounds:
+        raise QuorumError(
+            f"the bounds of the policy's actions are {policy.action_bounds}, but those of "
+            f"{world.name} are {spaces.action_bounds}: name its own world."
+        )
+    decision = Decision(policy.highest, policy.among_likely, policy.threshold, policy.squashed)
     acting: Any = _Acting(decision, policy.dictionary or Dictionary())
     params = {
         name: tuple(Layer(layer.weight[None], layer.bias[None]) for layer in network)

@@ -96,6 +96,25 @@ def checked_probabilities(
     return made
 
 
+def checked_gaussians(answers: npt.ArrayLike, experts: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Means and logarithms of standard deviations, checked to be numbers.
+
+    Shapes: `(len(experts), rows, 2 · action_count)`, in and out.
+
+    Raises:
+        QuorumError: for one that is not finite.
+    """
+    made = np.asarray(answers, dtype=np.float64)
+    finite = np.isfinite(made)
+    if not finite.all():
+        worst = np.unravel_index(np.argmin(finite), made.shape)
+        raise QuorumError(
+            f"{_where(worst[:2], experts, None)} answers {made[worst]}: a mean and a spread must "
+            "be finite; look for NaN in the policy's weights or inputs."
+        )
+    return made
+
+
 def distributions_or_nan(answers: npt.ArrayLike, p_min: float) -> Probabilities:
     """The same answers, with NaN for those that are no distribution or go below the floor.
 
@@ -145,6 +164,14 @@ def checked_floor(p_min: float, action_count: int) -> float:
             f"1/{action_count}."
         )
     return float(p_min)
+
+
+def no_floor() -> QuorumError:
+    """The error for a floor under what experts of continuous actions do."""
+    return QuorumError(
+        "these experts' actions are continuous, and densities have no floor p_min: leave it out, "
+        "and they act with the spread that they have."
+    )
 
 
 def check_batch_independence(

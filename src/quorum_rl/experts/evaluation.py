@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, start
 from quorum_rl.errors import at_least, require
-from quorum_rl.experts.checks import checked_floor
+from quorum_rl.experts.checks import checked_floor, no_floor
 from quorum_rl.experts.networks import Array, Network, apply_network
 from quorum_rl.experts.population import Population
 from quorum_rl.experts.smoothing import near_greedy
@@ -23,19 +24,22 @@ def population_returns(
     params: Any,
     *,
     episodes: int,
-    p_min: float = 0.0,
+    p_min: float | None = 0.0,
     seed: int = 0,
     numbers: npt.NDArray[np.int32] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Undiscounted returns of near-greedy experts (greedy ones, with `p_min` 0), each in its world.
+    """Undiscounted returns of experts, each in its world: near-greedy ones with the floor `p_min`.
 
+    With 0 they are greedy, and of continuous actions take the mean; with None they act as they are.
     Leaves of `network` and `params` have a leading axis of experts. An expert's number makes its
     randomness its own; where none are given, experts are numbered from 0.
 
     Shapes: the result is `(experts, episodes)`.
     """
     experts = len(network[0].bias)
-    if p_min != 0:
+    if p_min:
+        if world.spaces.continuous:
+            raise no_floor()
         checked_floor(p_min, network[-1].bias.shape[-1])
     require("episodes", episodes, at_least(1))
     steps = int(np.max(params.time_limit))
@@ -47,9 +51,15 @@ def population_returns(
 
 
 def default_returns(
-    population: Population, world: AnyWorld, params: Any, *, episodes: int, p_min: float, seed: int
+    population: Population,
+    world: AnyWorld,
+    params: Any,
+    *,
+    episodes: int,
+    p_min: float | None,
+    seed: int,
 ) -> npt.NDArray[np.float32]:
-    """Each expert's mean return in one common world, smoothed to the floor `p_min`."""
+    """Each expert's mean return in one common world; `p_min` as in `population_returns`."""
     same: Any = jax.tree.map(lambda leaf: np.full(len(population), leaf), params)
     found = population_returns(
         world, population.network, same, episodes=episodes, p_min=p_min, seed=seed
@@ -59,7 +69,7 @@ def default_returns(
 
 
 @lru_cache(maxsize=16)
-def _compiled(world: AnyWorld, episodes: int, steps: int, p_min: float) -> Any:
+def _compiled(world: AnyWorld, episodes: int, steps: int, p_min: float | None) -> Any:
     def every(network: Network, params: Any, number: Array, key: Array) -> Array:
         returns_of = partial(_returns, world, episodes, steps, p_min, key)
         return jax.vmap(returns_of)(network, params, number)
@@ -71,7 +81,7 @@ def _returns(
     world: AnyWorld,
     episodes: int,
     steps: int,
-    p_min: float,
+    p_min: float | None,
     key: Array,
     network: Network,
     params: Any,
@@ -85,9 +95,8 @@ def _returns(
         running, going, total = carry
         action_key, world_key = jax.random.split(jax.random.fold_in(roll_key, time))
         with jax.default_matmul_precision("highest"):  # as experts are queried
-            preferences = apply_network(network, running.observation)
-        probabilities = near_greedy(jax.nn.softmax(preferences), p_min)
-        action = jax.random.categorical(action_key, jnp.log(probabilities))
+            outputs = apply_network(network, running.observation)
+        action = _taken(action_key, outputs, world.spaces.action_bounds, p_min)
         keys = jax.random.split(world_key, episodes)
         running, seen = advance(world, keys, running, action, params)
         total = total + jnp.where(going, seen.reward, 0.0)
@@ -97,3 +106,15 @@ def _returns(
     begin = (running, jnp.ones(episodes, bool), jnp.zeros(episodes))
     (_, _, total), _ = jax.lax.scan(step, begin, jnp.arange(steps))
     return total
+
+
+def _taken(key: Array, outputs: Array, bounds: Bounds, p_min: float | None) -> Array:
+    """What experts do whose networks say this; see `population_returns`."""
+    if bounds:
+        mean, log_deviation = jnp.split(outputs, 2, axis=-1)
+        noise = jnp.exp(log_deviation) * jax.random.normal(key, mean.shape)
+        return jnp.clip(mean if p_min == 0 else mean + noise, *jnp.array(bounds, jnp.float32).T)
+    probabilities = jax.nn.softmax(outputs)
+    if p_min is not None:
+        probabilities = near_greedy(probabilities, p_min)
+    return jax.random.categorical(key, jnp.log(probabilities))

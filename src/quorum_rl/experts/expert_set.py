@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, run
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.experts.checks import (
     Probabilities,
     checked_floor,
     checked_observations,
     distributions_or_nan,
+    no_floor,
 )
 
 EXPERTS_PER_CHUNK: Final = 256
@@ -33,7 +35,10 @@ NO_ACTION: Final = -1  # the likeliest of an answer that is none
 OwnPolicies: TypeAlias = Callable[[npt.NDArray[np.float32]], Probabilities]
 """What some experts do, each in states of its own.
 
-Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
+Of continuous actions: the mean of each number, then the logarithm of its standard deviation.
+
+Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`; of continuous
+actions to `(experts, rows, 2 · action_count)`.
 """
 
 
@@ -146,9 +151,18 @@ class UnloggedExperts(_Queries, ABC):
 
     def __post_init__(self) -> None:
         require("observation_size", self.observation_size, at_least(1))
-        require("action_count", self.action_count, at_least(2))
+        require("action_count", self.action_count, at_least(1 if self.action_bounds else 2))
         if self.p_min != 0:
+            if self.action_bounds:
+                raise no_floor()
             checked_floor(self.p_min, self.action_count)
+
+    @property
+    def action_bounds(self) -> Bounds:
+        """Those of continuous actions, whose numbers `action_count` counts; only trained experts
+        have any.
+        """
+        return ()
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -15,9 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.distributed import over_experts, padded, padded_each, placed
+from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import (
     Probabilities,
+    checked_gaussians,
     checked_observations,
     checked_probabilities,
     distributions_or_nan,
@@ -50,9 +53,13 @@ class Population(UnloggedExperts):
 
     `origin` says how they came to be: the world, the training configuration, the seed. It holds
     nothing about a single expert.
+
+    With `action_bounds` actions are continuous, and the networks say a Gaussian (`heads`), from
+    which experts draw what they do, cut to the bounds: there are no probabilities then.
     """
 
     network: Network = field(repr=False)
+    action_bounds: Bounds = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -63,13 +70,22 @@ class Population(UnloggedExperts):
         return (leaf.reshape(-1).view(np.uint8) for leaf in leaves)
 
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        self._check_finite()
         states = checked_observations(observations, self.observation_size)
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states), self.action_count))
         return self._checked(self._chunk(experts).in_common(states), numbers)
 
+    def _check_finite(self) -> None:
+        if self.action_bounds:
+            raise QuorumError(
+                "these experts' actions are continuous: they have densities, and what counts the "
+                "probabilities of actions (a release, an agreement) needs a finite list of them."
+            )
+
     def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        self._check_finite()
         states = checked_observations(observations, self.observation_size)
         if not range(len(self))[experts] or not len(states):
             return self.probabilities_of(experts, states)
@@ -80,6 +96,7 @@ class Population(UnloggedExperts):
     def greedy_actions(
         self, experts: slice, observations: npt.ArrayLike
     ) -> npt.NDArray[np.integer[Any]]:
+        self._check_finite()
         states = checked_observations(observations, self.observation_size)
         numbers = range(len(self))[experts]
         if not numbers or not len(states):
@@ -102,6 +119,8 @@ class Population(UnloggedExperts):
 
     def among(self, experts: slice) -> OwnPolicies:
         networks, numbers = self._placed(experts), range(len(self))[experts]
+        if self.action_bounds:
+            return lambda states: checked_gaussians(networks.in_own(states, raw=True), numbers)
         return lambda states: self._checked(networks.in_own(states), numbers)
 
     def likeliest_among(self, experts: slice) -> OwnLikeliest:
@@ -126,15 +145,17 @@ class PlacedNetworks:
         self.experts = len(network[0].bias)
         self.network = placed(padded(network, self.experts, block().experts))
 
-    def in_own(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What each expert does in states of its own.
+    def in_own(
+        self, observations: npt.NDArray[np.float32], raw: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """What each expert does in states of its own; if `raw`, what its network says.
 
         Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
         """
         experts, rows, width = observations.shape
         filled = np.zeros((len(self.network[0].bias), _filled(rows), width), np.float32)
         filled[:experts, :rows] = observations
-        found = _compiled("own states")(self.network, placed(filled))
+        found = _compiled("own states, raw" if raw else "own states")(self.network, placed(filled))
         return np.asarray(found)[:experts, :rows]
 
     def in_common(self, states: npt.NDArray[np.float32], greedy: bool = False) -> npt.NDArray[Any]:
@@ -160,8 +181,8 @@ def _filled(rows: int) -> int:
 
 @lru_cache(maxsize=4)
 def _compiled(what: str) -> Any:
-    if what == "own states":
-        return over_experts(_in_own_states)
+    if what.startswith("own states"):
+        return over_experts(partial(_in_own_states, raw=what.endswith("raw")))
     return over_experts(partial(_in_common_states, greedy=what == "greedy"), shared=1)
 
 
@@ -200,8 +221,8 @@ def _choosing(rows: int) -> Any:
     return over_experts(choose)
 
 
-def _in_own_states(network: Network, observations: Array) -> Array:
-    """Probabilities, block by block.
+def _in_own_states(network: Network, observations: Array, *, raw: bool) -> Array:
+    """Probabilities, or outputs as they are, block by block.
 
     Shapes: `(experts, rows, observation_size)` to `(experts, rows, action_count)`.
     """
@@ -212,7 +233,7 @@ def _in_own_states(network: Network, observations: Array) -> Array:
     def of_experts(pair: tuple[Network, Array]) -> Array:
         some, their_states = pair
         found: Array = jax.lax.map(
-            lambda seen: _block_probabilities(some, seen), their_states.swapaxes(0, 1)
+            lambda seen: _block_answers(some, seen, raw), their_states.swapaxes(0, 1)
         )
         return found.swapaxes(0, 1).reshape(size.experts, rows, -1)
 
@@ -233,7 +254,7 @@ def _in_common_states(network: Network, observations: Array, *, greedy: bool) ->
         def of_rows(seen: Array) -> Array:
             # The barrier keeps this product the one that each expert's own states would get.
             each = jax.lax.optimization_barrier(jnp.broadcast_to(seen, (size.experts, *seen.shape)))
-            found = _block_probabilities(some, each)
+            found = _block_answers(some, each)
             if not greedy:
                 return found
             valid = jnp.isfinite(found).all(axis=-1)
@@ -252,7 +273,7 @@ def _in_expert_blocks(network: Network) -> Network:
     return made
 
 
-def _block_probabilities(network: Network, states: Array) -> Array:
+def _block_answers(network: Network, states: Array, raw: bool = False) -> Array:
     """One block: the only shape in which networks are ever multiplied here.
 
     Shapes: `(block().experts, block().rows, observation_size)` to `(…, …, action_count)`.
@@ -260,4 +281,5 @@ def _block_probabilities(network: Network, states: Array) -> Array:
     exact = in_precision(network, jnp.dtype(jnp.float32))
     # Full float32 products: the default on some GPUs has ten bits.
     with jax.default_matmul_precision("highest"):
-        return jax.nn.softmax(jax.vmap(apply_network)(exact, states))
+        outputs = jax.vmap(apply_network)(exact, states)
+        return outputs if raw else jax.nn.softmax(outputs)

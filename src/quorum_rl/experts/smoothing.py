@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
-from quorum_rl.experts.checks import Probabilities, checked_floor
+from quorum_rl.experts.checks import Probabilities, checked_floor, no_floor
 from quorum_rl.experts.expert_set import (
     NO_ACTION,
     OwnPolicies,
@@ -103,6 +103,8 @@ def smoothed_by(rule: Rule, experts: UnloggedExperts, p_min: float) -> SmoothedE
     """
     if not isinstance(experts, UnloggedExperts):
         raise too_late_to_smooth(experts)
+    if experts.action_bounds:
+        raise no_floor()
     if isinstance(experts, SmoothedExperts):
         raise QuorumError(
             f"these experts are smoothed already (to p_min = {experts.p_min:g}): smooth the "

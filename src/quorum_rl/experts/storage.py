@@ -13,6 +13,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.networks import Layer, Network
 from quorum_rl.experts.population import Population
@@ -29,7 +30,8 @@ from quorum_rl.tensors import (
 VERSION: Final = 1
 HEADER_KEY: Final = "quorum_rl.population"
 KNOWN: Final = {
-    "version", "observation_size", "action_count", "p_min", "identity", "origin", "sha256",
+    "version", "observation_size", "action_count", "action_bounds", "p_min", "identity", "origin",
+    "sha256",
 }  # fmt: skip
 WEIGHT_DTYPES: Final = {np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)}
 
@@ -58,6 +60,8 @@ def save_population(
         "identity": secrets.token_hex(16) if half_precision else population.identity,
         "origin": dict(population.origin),
     }
+    if population.action_bounds:
+        header["action_bounds"] = population.action_bounds
     header["sha256"] = _checksum(header, tensors)
     write_tensors(tensors, path, {HEADER_KEY: json.dumps(header)})
     return load_population(path)
@@ -82,7 +86,8 @@ def load_population(path: str | Path) -> Population:
         if unknown := header.keys() - KNOWN:
             raise ValueError(f"its description has {reprlib.repr(sorted(unknown)[0])} besides")
         inputs = whole_number(header, "observation_size", least=1)
-        actions = whole_number(header, "action_count", least=2)
+        bounds = _bounds(header)
+        actions = whole_number(header, "action_count", least=1 if bounds else 2)
         origin, identity = header["origin"], header["identity"]
         if not isinstance(origin, dict):
             raise ValueError("its origin is not an object of names and values")
@@ -93,9 +98,10 @@ def load_population(path: str | Path) -> Population:
         return Population(
             observation_size=inputs,
             action_count=actions,
+            action_bounds=bounds,
             p_min=_floor(header["p_min"], actions),
             identity=identity,
-            network=_network(tensors, inputs, actions),
+            network=_network(tensors, inputs, 2 * actions if bounds else actions),
             origin=origin,
         )
 
@@ -109,6 +115,22 @@ def _floor(p_min: Any, actions: int) -> float:
     if type(p_min) not in (int, float) or not 0 <= p_min <= 1 / actions:
         raise ValueError(f"its p_min is {reprlib.repr(p_min)}")
     return float(p_min)
+
+
+def _bounds(header: dict[str, Any]) -> Bounds:
+    """Of continuous actions, where there are any.
+
+    Raises:
+        TypeError, ValueError: if they are no bounds of as many numbers as an action has.
+    """
+    if "action_bounds" not in header:
+        return ()
+    bounds = tuple((float(low), float(high)) for low, high in header["action_bounds"])
+    if not bounds or not all(-math.inf < low < high < math.inf for low, high in bounds):
+        raise ValueError(f"its actions have the bounds {reprlib.repr(bounds)}")
+    if len(bounds) != header["action_count"]:
+        raise ValueError(f"it has bounds for {len(bounds)} numbers of an action")
+    return bounds
 
 
 def _network(tensors: Tensors, inputs: int, actions: int) -> Network:

@@ -84,7 +84,8 @@ class Answer:
 @dataclass(frozen=True)
 class Verdict:
     """What the judges say of a policy: the experts' own mean return where bounds were declared, how
-    often the policy does what the experts did, of all their steps and of those with each action,
+    often the policy does what the experts did, of all their steps and of those with each action
+    (of continuous actions how near it comes to theirs, as a part of the bounds, in each number),
     and with fitted values what it earns (`value`) and how much more than they do (`gain`).
 
     Each interval covers the truth of the population that the experts are a sample of, 95 times in
@@ -143,19 +144,27 @@ class Verdict:
             f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
         )
 
-    def describe(self, labels: Sequence[str] = ()) -> str:
+    def describe(self, labels: Sequence[str] = (), *, continuous: bool = False) -> str:
         """The answers in a few lines; actions by their labels, where they have some."""
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
         if self.value is not None:
             said.append(self.what_it_earns())
-        said.append(f"the policy does what they did: {self.agreement.in_words()}")
+        whole, each = in_words(continuous)
+        said.append(f"{whole}: {self.agreement.in_words()}")
         said += [
-            f"where they took {called(action, labels)}: {answer.in_words()}"
+            f"{each} {called(action, labels)}: {answer.in_words()}"
             for action, answer in enumerate(self.agreement_by_action)
         ]
         return "\n".join(said)
+
+
+def in_words(continuous: bool) -> tuple[str, str]:
+    """What agreement means, of all steps and of those with one action, or of one of its numbers."""
+    if continuous:
+        return "how near the policy comes to what they did, 1 being the same", "as near, in"
+    return "the policy does what they did", "where they took"
 
 
 def unknown(least: float, most: float) -> Answer:

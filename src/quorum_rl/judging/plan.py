@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.errors import FRACTION, QuorumError, require
 from quorum_rl.judging.values import STEPS, ValueUnits
 from quorum_rl.logs import Declared
@@ -146,6 +147,7 @@ class JudgingPlan:
     noise_multiplier: float
     policies: int = 1
     values: ValuePlan | None = None
+    action_bounds: Bounds = ()  # of continuous actions
 
     @property
     def event(self) -> TrainingEvent:
@@ -224,7 +226,8 @@ class JudgingPlan:
     def to_json(self) -> dict[str, Any]:
         """The facts that decide what is asked."""
         bounds = self.judges.return_bounds
-        return {
+        kind = {"continuous": True} if self.action_bounds else {}
+        return kind | {
             "share": self.judges.share,
             "return_bounds": None if bounds is None else list(bounds),
             "noise_multiplier": self.noise_multiplier,
@@ -257,6 +260,7 @@ def plan_judging(
         noise_multiplier=multiplier,
         policies=1 if values is None else values.policies,
         values=values,
+        action_bounds=declared.action_bounds,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.judging.plan import JudgingPlan
-from quorum_rl.judging.values import Beside, Candidate, beside, worth
+from quorum_rl.judging.values import Beside, Candidate, beside, nearness, worth
 from quorum_rl.logs import Demonstrations
 
 Floats = npt.NDArray[np.float64]
@@ -44,8 +44,11 @@ def _told(
         tell("mean_return", earned)
         tell("spread_of_returns", _square(earned))
     for candidate in candidates:
-        row = beside(judges, expert, candidate.policy)
-        same, other = _by_action(row, plan.action_count)
+        if plan.action_bounds:
+            same, other = _by_number(nearness(judges, expert, candidate.policy, plan.action_bounds))
+        else:
+            row = beside(judges, expert, candidate.policy)
+            same, other = _by_action(row, plan.action_count)
         agreement = 2 * same.sum() - 1
         tell("agreement", agreement)
         tell("spread_of_agreement", _square(agreement))
@@ -68,6 +71,14 @@ def _within(number: float, bounds: Sequence[float]) -> float:
 def _square(number: float) -> float:
     """Twice the square less one: that lies between −1 and 1 too."""
     return 2 * number**2 - 1
+
+
+def _by_number(near: Floats) -> tuple[Floats, Floats]:
+    """How near the policy comes to what a judge did, for each number of an action, and how far off.
+
+    As those of `_by_action`, they add up to 1. Shapes: (action_count,) each.
+    """
+    return near / len(near), (1 - near) / len(near)
 
 
 def _by_action(row: Beside, action_count: int) -> tuple[Floats, Floats]:

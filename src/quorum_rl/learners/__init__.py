@@ -6,9 +6,11 @@ from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
     from quorum_rl.learners.bc import Bc as Bc
+    from quorum_rl.learners.bc_gaussian import BcGaussian as BcGaussian
     from quorum_rl.learners.bcq import Bcq as Bcq
     from quorum_rl.learners.cql import Cql as Cql
     from quorum_rl.learners.double_dqn import DoubleDqn as DoubleDqn
+    from quorum_rl.learners.iql import Iql as Iql
     from quorum_rl.learners.learner import (
         Decision as Decision,
         DenseLearner as DenseLearner,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         Outputs as Outputs,
         apply_network as apply_network,
         outputs_of as outputs_of,
+        within_bounds as within_bounds,
     )
     from quorum_rl.learners.losses import (
         bootstrapped_return as bootstrapped_return,
@@ -31,5 +34,6 @@ if TYPE_CHECKING:
         learner_in_file as learner_in_file,
         learner_to_json as learner_to_json,
     )
+    from quorum_rl.learners.td3_bc import Td3Bc as Td3Bc
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -22,5 +22,15 @@ CQL_ALPHA = 1.0  # d3rlpy's default for discrete actions
 BCQ_THRESHOLD = 0.3  # Fujimoto et al. 2019, and both codes
 BCQ_LOGIT_PENALTY = 0.01  # sfujim/BCQ (d3rlpy: 0.5, and on normalised logits)
 
+# Fujimoto and Gu 2021, and d3rlpy. Actions lie between -1 and 1.
+TD3_ALPHA = 2.5
+TD3_NOISE = 0.2
+TD3_NOISE_CLIP = 0.5
+
+# d3rlpy's defaults; Kostrikov et al. 2022 use them on locomotion.
+IQL_EXPECTILE = 0.7
+IQL_TEMPERATURE = 3.0
+IQL_MOST_WEIGHT = 100.0
+
 # Both codes use Adam, and the paper's grid of learning rates (1e-4 to 1e-2) is one for Adam.
 OPTIMISER = "adam"

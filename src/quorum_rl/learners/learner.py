@@ -19,6 +19,7 @@ from typing import (
 import jax
 import jax.numpy as jnp
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.errors import SHARE, QuorumError, Rule, at_least, require
 from quorum_rl.learners import defaults
 from quorum_rl.nets import Layer, Network, apply
@@ -28,6 +29,8 @@ Array: TypeAlias = jax.Array
 Networks: TypeAlias = dict[str, Network]  # by what they answer
 Outputs: TypeAlias = dict[str, Array]  # of each network, for one observation or many
 
+FINITE: Final = "finite"
+CONTINUOUS: Final = "continuous"
 LARGEST: Final = 1e30  # of what standardises: float32 holds its inverse too
 SIZES: Final = Rule(  # a tuple, because compiled functions are looked up by their learner's hash
     "a tuple of numbers above 0",
@@ -49,20 +52,25 @@ SCALE: Final = Rule(
 class Decision(NamedTuple):
     """How a learner decides, as data, so that NumPy and ONNX can decide alike.
 
-    The action is the one for which the network `highest` has the highest output; of several, the
-    first. With `among_likely` only actions count that the softmax G of that network's outputs
-    makes likely: G(b|s) / max G(·|s) > `threshold`.
+    Of finite actions it is the one for which the network `highest` has the highest output; of
+    several, the first. With `among_likely` only actions count that the softmax G of that network's
+    outputs makes likely: G(b|s) / max G(·|s) > `threshold`.
+
+    A continuous action is what the network `squashed` says: tanh takes each output between -1 and
+    1, which stand for the bounds of that number.
     """
 
-    highest: str
+    highest: str | None = None
     among_likely: str | None = None
     threshold: float = 0.0
+    squashed: str | None = None
 
     def scores(self, outputs: Outputs) -> Array:
-        """A number for each action, −∞ for those that do not count.
+        """A number for each of finite actions, −∞ for those that do not count.
 
         Shapes: `(…, outputs) -> (…, action_count)`.
         """
+        assert self.highest is not None
         if self.among_likely is None:
             return outputs[self.highest]
         logits = outputs[self.among_likely]
@@ -92,7 +100,7 @@ class Learner(Protocol):
     def act(self, params: Any, observations: Array) -> Array:
         """The greedy actions.
 
-        Shapes: `(…, observation_size) -> (…)`.
+        Shapes: `(…, observation_size) -> (…)`; continuous actions `(…, action_count)`.
         """
 
 
@@ -108,6 +116,9 @@ class DenseLearner(ABC):
     from the logs; empty ones leave observations as they are. `loss` and `act` take what a world
     shows and standardise it once: a subclass's methods are given standardised transitions, and
     choose actions for them with `greedy`.
+
+    With `action_bounds` actions are continuous, and a subclass sees and gives them with each number
+    from -1 to 1, which stand for its bounds. Networks in `see_actions` look at the action, too.
     """
 
     hidden_sizes: tuple[int, ...] = defaults.HIDDEN_SIZES
@@ -116,8 +127,11 @@ class DenseLearner(ABC):
     target_rate: float = defaults.TARGET_RATE  # share of the parameters in an update; 1 copies them
     observation_centre: tuple[float, ...] = ()
     observation_scale: tuple[float, ...] = ()
+    action_bounds: Bounds = ()
 
     name: ClassVar[str]
+    takes: ClassVar[tuple[str, ...]] = (FINITE,)  # which kinds of actions it can learn
+    see_actions: ClassVar[tuple[str, ...]] = ()
     target_names: ClassVar[tuple[str, ...]] = ()  # networks that have a slow copy
     code_digest: ClassVar[str | None] = None  # the SHA-256 of the user's own file that it is from
 
@@ -132,6 +146,25 @@ class DenseLearner(ABC):
         if len(scale) != len(centre):
             raise QuorumError(
                 f"observation_scale is {scale}: give as many numbers as for the centre, {centre}."
+            )
+
+    @final
+    def check_actions(self, bounds: Bounds) -> None:
+        """Fail unless it learns actions with these bounds, or finite ones where there are none.
+
+        Raises:
+            QuorumError: naming what it learns.
+        """
+        kind, name = (CONTINUOUS if bounds else FINITE), getattr(self, "name", type(self).__name__)
+        if kind not in self.takes:
+            raise QuorumError(
+                f"{name} learns {self.takes[0]} actions, and these are {kind}: choose another "
+                "learner, such as bc."
+            )
+        if self.action_bounds != bounds:
+            raise QuorumError(
+                f"{name} was made for action_bounds {self.action_bounds}, but {bounds} are "
+                "declared: leave them out, or give these."
             )
 
     @final
@@ -151,6 +184,17 @@ class DenseLearner(ABC):
     def goal(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Any:
         """What the loss pulls towards: a pytree through which no gradient flows, or nothing."""
         del params, target, transition, key
+
+    def outputs(self, params: Networks, transition: Transition) -> Outputs:
+        """What the loss sees of the networks: what each says of the observation, by its name."""
+        seen = transition.observation
+        if not self.see_actions:
+            return outputs_of(params, seen)
+        both = jnp.concatenate([seen, transition.action])
+        return {
+            name: apply_network(network, both if name in self.see_actions else seen)
+            for name, network in params.items()
+        }
 
     @abstractmethod
     def loss_from_outputs(self, outputs: Outputs, goal: Any, transition: Transition) -> Array:
@@ -181,8 +225,11 @@ class DenseLearner(ABC):
         self.check_observation_size(observation_size)
         sizes = self.output_sizes(action_count)
         keys = jax.random.split(key, len(sizes))
+        inputs = {
+            name: observation_size + action_count * (name in self.see_actions) for name in sizes
+        }
         return {
-            name: new_network(network_key, (observation_size, *self.hidden_sizes, outputs))
+            name: new_network(network_key, (inputs[name], *self.hidden_sizes, outputs))
             for network_key, (name, outputs) in zip(keys, sizes.items(), strict=True)
         }
 
@@ -195,8 +242,7 @@ class DenseLearner(ABC):
     def loss(self, params: Networks, target: Networks, transition: Transition, key: Array) -> Array:
         transition = self._standardised_transition(transition)
         goal = jax.lax.stop_gradient(self.goal(params, target, transition, key))
-        outputs = outputs_of(params, transition.observation)
-        return self.loss_from_outputs(outputs, goal, transition)
+        return self.loss_from_outputs(self.outputs(params, transition), goal, transition)
 
     @final
     def update_target(self, params: Networks, target: Networks, step: Array) -> Networks:
@@ -210,14 +256,19 @@ class DenseLearner(ABC):
 
     @final
     def act(self, params: Networks, observations: Array) -> Array:
-        return self.greedy(params, self.standardised(observations))
+        chosen = self.greedy(params, self.standardised(observations))
+        return within_bounds(chosen, self.action_bounds) if self.action_bounds else chosen
 
     @final
     def greedy(self, params: Networks, standardised: Array) -> Array:
         """The greedy actions for observations that are standardised already.
 
-        Shapes: `(…, observation_size) -> (…)`.
+        Shapes: `(…, observation_size) -> (…)`; continuous ones, from -1 to 1, `(…, action_count)`.
         """
+        if self.action_bounds:
+            squashed = self.decision().squashed
+            assert squashed is not None
+            return jnp.tanh(apply_network(params[squashed], standardised))
         return self.scores(outputs_of(params, standardised)).argmax(axis=-1)
 
     @final
@@ -229,10 +280,21 @@ class DenseLearner(ABC):
         return (observations - centre) / jnp.asarray(self.observation_scale, jnp.float32)
 
     def _standardised_transition(self, transition: Transition) -> Transition:
+        action = transition.action
+        if self.action_bounds:
+            low, high = jnp.asarray(self.action_bounds, jnp.float32).T
+            action = (2 * action - low - high) / (high - low)
         return transition._replace(
             observation=self.standardised(transition.observation),
+            action=action,
             next_observation=self.standardised(transition.next_observation),
         )
+
+
+def within_bounds(squashed: Array, bounds: Bounds) -> Array:
+    """Continuous actions in the world's numbers, from numbers between -1 and 1."""
+    low, high = jnp.asarray(bounds, jnp.float32).T
+    return jnp.clip((low + high) / 2 + (high - low) / 2 * squashed, low, high)
 
 
 def outputs_of(networks: Networks, observations: Array) -> Outputs:

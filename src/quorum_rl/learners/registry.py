@@ -9,20 +9,28 @@ from typing import Any
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import attribute_in_file
 from quorum_rl.learners.bc import Bc
+from quorum_rl.learners.bc_gaussian import BcGaussian
 from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
 from quorum_rl.learners.double_dqn import DoubleDqn
+from quorum_rl.learners.iql import Iql
 from quorum_rl.learners.learner import DenseLearner
+from quorum_rl.learners.td3_bc import Td3Bc
 from quorum_rl.own_code import own_code
 
-LEARNERS: dict[str, type[DenseLearner]] = {kind.name: kind for kind in (Cql, Bcq, Bc, DoubleDqn)}
+LEARNERS: dict[str, type[DenseLearner]] = {
+    kind.name: kind for kind in (Cql, Bcq, Bc, DoubleDqn, BcGaussian, Td3Bc, Iql)
+}
 
 
 def learner_to_json(learner: Any) -> dict[str, Any]:
     """A learner as data: its name and its fields. One's own has the name of its class."""
     name = getattr(learner, "name", type(learner).__name__)
     known = fields(learner) if is_dataclass(learner) else ()
-    return {"name": name, **{field.name: getattr(learner, field.name) for field in known}}
+    facts = {field.name: getattr(learner, field.name) for field in known}
+    if not facts.get("action_bounds", True):
+        del facts["action_bounds"]  # so that earlier versions' runs of finite actions go on
+    return {"name": name, **facts}
 
 
 def code_of(learner: Any) -> dict[str, str]:

@@ -164,12 +164,15 @@ def as_floats(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
 def as_actions(
     values: npt.ArrayLike, declared: Declared, place: Callable[[int], str]
 ) -> npt.NDArray[Any]:
-    """Actions in the smallest type that holds them.
+    """Actions in the smallest type that holds them; continuous ones as float32.
 
     Raises:
-        QuorumError: naming the place of the first that is not a whole number within range.
+        QuorumError: naming the place of the first that is not a whole number within range, or that
+            is not within its bounds.
     """
     actions = np.asarray(values)
+    if declared.continuous:
+        return _as_continuous(actions, declared, place)
     if actions.dtype.kind not in "biuf":
         raise QuorumError(
             f"{place(0)}: the actions are of type {actions.dtype}, but actions are the whole "
@@ -195,9 +198,39 @@ def as_actions(
 def continuous_actions(where: str, found: str) -> QuorumError:
     """The error for actions that are measured, whatever they came in."""
     return QuorumError(
-        f"{where}: {found}, but the set of actions must be finite: cut continuous ones into "
-        "ranges, and give each a number or a label (--action-labels)."
+        f"{where}: {found}, but a finite list of actions was declared: declare the bounds of "
+        "continuous ones (--action-bounds), or a number or label for each (--action-labels)."
     )
+
+
+def _as_continuous(
+    actions: npt.NDArray[Any], declared: Declared, place: Callable[[int], str]
+) -> npt.NDArray[np.float32]:
+    """Continuous actions within their bounds. Shapes: (steps, action_count), or (steps,) of one."""
+    bounds = declared.action_bounds
+    if actions.dtype.kind not in "biuf":
+        raise QuorumError(
+            f"{place(0)}: the actions are of type {actions.dtype}, but {len(bounds)} numbers each "
+            "were declared: give those."
+        )
+    made = as_floats(actions[:, None] if actions.ndim == 1 else actions)
+    if made.ndim != 2 or made.shape[1] != len(bounds):
+        raise QuorumError(
+            f"the actions have shape {actions.shape}, but action_bounds of {len(bounds)} numbers "
+            "were declared: give so many for each step."
+        )
+    low, high = np.asarray(bounds, np.float32).T
+    for start in range(0, len(made), CHUNK):
+        part = made[start : start + CHUNK]
+        bad = ~((part >= low) & (part <= high))  # NaN is not
+        if (row := first_true(bad.any(axis=1))) is not None:
+            number = int(np.flatnonzero(bad[row])[0])
+            raise QuorumError(
+                f"{place(start + row)}: number {number} of the action is {part[row, number]:g}, "
+                f"but its bounds are {bounds[number][0]:g} and {bounds[number][1]:g}: correct the "
+                "action or the declared action_bounds."
+            )
+    return made
 
 
 def check_finite(

@@ -14,12 +14,15 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds, Dictionary
 from quorum_rl.distributed import broadcast, is_single_process, this_machine
 from quorum_rl.envs import (
     AnyWorld,
     Copies,
     EnvParams,
     EnvSource,
+    Sizes,
+    Spaces,
     checked,
     environment_sizes,
     play,
@@ -30,13 +33,12 @@ from quorum_rl.experts import (
     LoggedExperts,
     SmoothedExperts,
     UnloggedExperts,
-    check_floor,
     smoothed_by,
 )
 from quorum_rl.logs.assemble import from_episodes
 from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import Demonstrations
-from quorum_rl.logs.rolling import drawn, rolled
+from quorum_rl.logs.rolling import chances, chosen_actions, rolled
 from quorum_rl.types import Episode
 
 Array = jax.Array
@@ -63,7 +65,8 @@ def collect(
         QuorumError: if the experts and the world do not fit.
     """
     params = world.default_params() if params is None else checked(world, params)
-    _check_fit(experts, world.spaces.observation_size, world.spaces.action_count, world.name)
+    spaces = world.spaces
+    _check_fit(experts, spaces, world.name)
     require("trajectories", trajectories, at_least(1))
     if np.ndim(params.time_limit):
         raise QuorumError("collect was given a stack of settings: all experts act in one world.")
@@ -76,6 +79,7 @@ def collect(
         world_params=asdict(params),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
+        dictionary=_dictionary(spaces.action_bounds, spaces.action_names),
     )
     if not is_single_process():  # it is one log, and has one name
         declared = replace(declared, identity=str(broadcast(np.array(declared.identity))))
@@ -98,7 +102,7 @@ def collect_from_gymnasium(
     minimum_experts: int | None = None,
     seed: int | None = None,
 ) -> tuple[Demonstrations, LoggedExperts]:
-    """As `collect`, in any Gymnasium environment with discrete actions.
+    """As `collect`, in any Gymnasium environment with a list of actions, or one `Box` of them.
 
     `params` go to `gymnasium.make` with the environment's name. `horizon` is the declared time
     limit of the environment; a longer episode is an error.
@@ -107,7 +111,7 @@ def collect_from_gymnasium(
         QuorumError: if the experts and the environment do not fit, or an episode is too long.
     """
     sizes = environment_sizes(environment, params)
-    _check_fit(experts, sizes.observation_size, sizes.action_count, sizes.name)
+    _check_fit(experts, sizes, sizes.name)
     require("trajectories", trajectories, at_least(1))
     declared = _declared(
         experts,
@@ -117,6 +121,7 @@ def collect_from_gymnasium(
         world_params=dict(params or {}),
         minimum_experts=minimum_experts,
         minimum_trajectories=trajectories,
+        dictionary=_dictionary(sizes.action_bounds),
     )
     # Every expert has chance of its own: what it does is the same in any company.
     children = np.random.SeedSequence(seed).spawn(len(experts))
@@ -146,17 +151,16 @@ def collect_from_gymnasium(
 
 def _acting(
     experts: UnloggedExperts, numbers: range, sources: Sequence[np.random.BitGenerator]
-) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int32]]:
+) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]:
     """What some experts do, drawn; rows are trajectories of the first, then of the next, …"""
     asked = experts.among(slice(numbers.start, numbers.stop))
     chance = [np.random.Generator(source) for source in sources]
 
-    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    def act(observations: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         own = observations.reshape(len(numbers), -1, observations.shape[-1])
-        probabilities = asked(own)
-        check_floor(probabilities, numbers, experts.p_min)
-        uniform = np.stack([rng.random(own.shape[1]) for rng in chance])
-        return drawn(probabilities, uniform).reshape(-1)
+        draws = np.stack([chances(experts, rng, own.shape[1:2]) for rng in chance])
+        actions = chosen_actions(experts, numbers, asked(own), draws)
+        return actions.reshape(len(observations), *actions.shape[2:])
 
     return act
 
@@ -166,13 +170,18 @@ def _declared(experts: UnloggedExperts, seed: int | None, **facts: Any) -> Decla
     return Declared(
         action_count=experts.action_count,
         observation_size=experts.observation_size,
-        p_min=experts.p_min,
+        p_min=None if experts.action_bounds else experts.p_min,
         smoothing=smoothing_of(experts),
         machine=this_machine(),
         experts_identity=experts.identity or None,
         reproducible=seed is not None,
         **facts,
     )
+
+
+def _dictionary(bounds: Bounds, names: tuple[str, ...] = ()) -> Dictionary | None:
+    """What logs say of continuous actions; nothing of a list of them."""
+    return Dictionary(action_labels=names, action_bounds=bounds) if bounds else None
 
 
 def smoothing_of(experts: UnloggedExperts) -> str:
@@ -191,7 +200,7 @@ def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> L
         QuorumError: if `experts` cannot be the originals of those who acted.
     """
     declared = demonstrations.declared
-    _check_fit(experts, declared.observation_size, declared.action_count, "the log")
+    _check_fit(experts, declared, "the log")
     if isinstance(experts, SmoothedExperts):
         raise QuorumError("these experts are smoothed already: give the originals.")
     if declared.smoothing == UNCHANGED:
@@ -210,14 +219,29 @@ def as_they_acted(experts: UnloggedExperts, demonstrations: Demonstrations) -> L
     return LoggedExperts(smoothed_by(declared.smoothing, experts, declared.p_min))  # type: ignore[arg-type]
 
 
-def _check_fit(experts: UnloggedExperts, width: int, actions: int, where: str) -> None:
+def _check_fit(experts: UnloggedExperts, spaces: Spaces | Sizes | Declared, where: str) -> None:
     if not isinstance(experts, UnloggedExperts):
         raise QuorumError(
             f"UnloggedExperts are needed here, not a {type(experts).__name__}: give the experts "
             "as they were before they acted."
         )
+    if not np.array_equal(_rounded(experts.action_bounds), _rounded(spaces.action_bounds)):
+        raise QuorumError(
+            f"the experts' actions are {_said(experts.action_bounds)}, but those of {where} "
+            f"{_said(spaces.action_bounds)}: use experts of this world."
+        )
+    width, actions = spaces.observation_size, spaces.action_count
     if (experts.observation_size, experts.action_count) != (width, actions):
         raise QuorumError(
             f"the experts see {experts.observation_size} numbers and have {experts.action_count} "
             f"actions, but {where} shows {width} and takes {actions}: use experts of this world."
         )
+
+
+def _rounded(bounds: Bounds) -> npt.NDArray[np.float32]:
+    return np.asarray(bounds, np.float32)  # as Gymnasium's environments have them
+
+
+def _said(bounds: Bounds) -> str:
+    within = ", ".join(f"{low:g} to {high:g}" for low, high in bounds)
+    return f"continuous ({within})" if bounds else "a finite list"

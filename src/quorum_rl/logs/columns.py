@@ -7,14 +7,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from quorum_rl.dictionary import Column, Dictionary
+from quorum_rl.dictionary import Bounds, Column, Dictionary
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import read_toml
 from quorum_rl.logs.schema import Schema, shape_in
 
 OBSERVATION: Final = "observation"
 NEXT: Final = "next_observation"
-SETTINGS: Final = ("step_orders", "action_labels")  # of columns.toml, beside roles
+ACTION: Final = "action"
+SETTINGS: Final = ("step_orders", "action_labels", "action_bounds")  # beside roles
 SAYS: Final = ("unit", "fill", "clip", "shape", "next")  # of one column
 
 
@@ -23,15 +24,16 @@ class TableColumns:
     """What the columns are called in the file.
 
     An observation is a list column, or columns NAME_0, NAME_1, …, or the columns of a tuple of
-    names. `truncated` and `next_observation` may be absent, if not renamed here. With
-    `step_orders` the step is anything that rises within an episode, and not 0, 1, 2, …
+    names; so is a continuous action. `truncated` and `next_observation` may be absent, if not
+    renamed here. With `step_orders` the step is anything that rises within an episode, and not
+    0, 1, 2, …
     """
 
     expert: str = "expert"
     episode: str = "episode"
     step: str = "step"
     observation: str | tuple[str, ...] = OBSERVATION
-    action: str = "action"
+    action: str | tuple[str, ...] = ACTION
     reward: str = "reward"
     terminated: str = "terminated"
     truncated: str = "truncated"
@@ -56,7 +58,7 @@ def columns_named(
     for name, given in names.items():
         if name not in ROLES:
             raise unknown_name("column of logs", name, ROLES)
-        if name not in (OBSERVATION, NEXT) and not isinstance(given, str):
+        if name not in (OBSERVATION, NEXT, ACTION) and not isinstance(given, str):
             raise QuorumError(
                 f"the {name} is {', '.join(given)}: give one column; make one of several first."
             )
@@ -84,13 +86,17 @@ def observed_columns(
     Raises:
         QuorumError: if one is not there, is used for something else, or has no known shape.
     """
-    for role in ("expert", "episode", "step", "action", "reward", "terminated"):
+    for role in ("expert", "episode", "step", "reward", "terminated"):
         schema.check_has(getattr(columns, role))
+    done = action_names(schema, columns)
+    for name in done:
+        schema.check_has(name)
     given = () if known is None else known.columns
     if not given:
         names = vector_names(columns.observation, list(schema.kinds))
         given = tuple(Column(name) for name in names or [f"{columns.observation}_0"])
-    roles = {getattr(columns, role): role for role in UNSEEN}
+    roles = {getattr(columns, role): role for role in UNSEEN if role != ACTION}
+    roles |= dict.fromkeys(done, ACTION)
     for column in given:
         schema.check_has(column.name)
         if column.name in roles:
@@ -106,6 +112,30 @@ def observed_columns(
         raise QuorumError(
             f"{schema.where} has {count} {counted} for {called}, but observation_size {size} was "
             "declared: correct one of the two."
+        )
+    return found
+
+
+def action_names(schema: Schema, columns: TableColumns) -> list[str]:
+    """What the columns of an action are called: one, or for each number of a continuous one."""
+    found = vector_names(columns.action, list(schema.kinds))
+    return found or ([columns.action] if isinstance(columns.action, str) else [])
+
+
+def action_columns(schema: Schema, columns: TableColumns, bounds: Bounds) -> tuple[Column, ...]:
+    """The columns of a continuous action with their shapes.
+
+    Raises:
+        QuorumError: if they do not have as many numbers as there are bounds.
+    """
+    given = [Column(name) for name in action_names(schema, columns)]
+    for column in given:
+        schema.check_has(column.name)
+    found = _with_shapes(schema, given, len(bounds))
+    if (count := Dictionary(found).size) != len(bounds):
+        raise QuorumError(
+            f"{schema.where} has {count} numbers in the columns of an action, but action_bounds of "
+            f"{len(bounds)} were declared: correct one of the two."
         )
     return found
 
@@ -154,7 +184,10 @@ def read_columns(path: Path) -> tuple[TableColumns, Dictionary]:
             raise QuorumError(
                 f"{where}: {unknown_name('name', name, (*roles, *SETTINGS, OBSERVATION))}"
             )
-        if name in roles and not isinstance(value, str):
+        several = name == ACTION and isinstance(value, list)
+        if several and not all(isinstance(part, str) for part in value):
+            raise QuorumError(f"{where}: action is {value!r}: give the names of columns.")
+        if name in roles and not (isinstance(value, str) or several):
             raise QuorumError(f"{where}: {name} is {value!r}: give the name of a column.")
         if name in roles and not value and name != "truncated":
             raise QuorumError(
@@ -163,15 +196,24 @@ def read_columns(path: Path) -> tuple[TableColumns, Dictionary]:
     orders, labels = said.get("step_orders", False), said.get("action_labels", [])
     if not isinstance(orders, bool):
         raise QuorumError(f"{where}: step_orders is {orders!r}: give true or false.")
+    bounds = said.get("action_bounds", [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise QuorumError(f"{where}: action_labels is {labels!r}: give a list of texts.")
+    if not isinstance(bounds, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in bounds
+    ):
+        raise QuorumError(
+            f"{where}: action_bounds is {bounds!r}: give two numbers for each number of an action, "
+            "such as [[-2, 2]]."
+        )
     if not isinstance(observed, dict) or not all(isinstance(v, dict) for v in observed.values()):
         raise QuorumError(
             f"{where}: {OBSERVATION} is no table of columns: give lines such as "
             'glucose = { unit = "mg/dL", fill = 120, clip = [40, 400] }.'
         )
     try:
-        made = Dictionary(tuple(_column(*item) for item in observed.items()), tuple(labels))
+        seen = tuple(_column(*item) for item in observed.items())
+        made = Dictionary(seen, tuple(labels), tuple((low, high) for low, high in bounds))
     except QuorumError as error:
         raise QuorumError(f"{where}: {error}") from error
     names: dict[str, Any] = {role: said[role] for role in roles if said.get(role)}

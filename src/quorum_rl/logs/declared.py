@@ -15,7 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.dictionary import Dictionary, check_text, dictionary_of
+from quorum_rl.dictionary import (
+    Bounds,
+    Dictionary,
+    check_text,
+    dictionary_of,
+    dictionary_to_json,
+)
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.json_files import bounded_int
 
@@ -42,7 +48,8 @@ class Declared:
     `minimum_experts` is how many experts there are at least, which the guarantee counts on, and
     `minimum_trajectories` how many trajectories each has at least: those who have fewer than a
     release reserves and leaves are left out of everything.
-    `dictionary` names the columns of an observation and the actions, None where nobody does.
+    `dictionary` names the columns of an observation and the actions, and bounds continuous ones;
+    None where nobody says any of it.
     `experts_identity` is the random identity of the set of experts who acted, None if unknown.
     `identity` is random and names this log in ledgers; copies of the log keep it.
 
@@ -73,6 +80,11 @@ class Declared:
         for name, least in (("minimum_experts", 2), ("minimum_trajectories", 1)):
             if getattr(self, name) is not None:
                 require(f"the declared {name}", getattr(self, name), at_least(least))
+        if self.p_min and self.continuous:
+            raise QuorumError(
+                f"the declared p_min is {self.p_min}, but actions are continuous, and densities "
+                "have no floor: leave p_min out."
+            )
         if self.p_min is not None and not 0 <= self.p_min <= 1 / self.action_count:
             raise QuorumError(
                 f"the declared p_min is {self.p_min}: with {self.action_count} actions a floor "
@@ -86,6 +98,16 @@ class Declared:
                 raise QuorumError(f"the world's parameter {name!r} is {number!r}: give a number.")
         if self.dictionary is not None:
             self.dictionary.check_sizes(self.observation_size, self.action_count)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether actions are numbers within bounds; else they are 0, 1, … below `action_count`."""
+        return bool(self.action_bounds)
+
+    @property
+    def action_bounds(self) -> Bounds:
+        """Those of continuous actions, whose numbers `action_count` counts."""
+        return () if self.dictionary is None else self.dictionary.action_bounds
 
     def prepared(self, observations: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Observations as float32, filled and cut off as the dictionary says.
@@ -101,8 +123,9 @@ def declared_to_json(declared: Declared) -> bytes:
     """What was declared, as the metadata of a file."""
     params = {name: float(value) for name, value in declared.world_params.items()}
     facts = asdict(declared) | {"world_params": params}
-    if declared.dictionary is None:
-        del facts["dictionary"]  # so that earlier versions read the file
+    del facts["dictionary"]
+    if declared.dictionary is not None:
+        facts["dictionary"] = dictionary_to_json(declared.dictionary)
     # NumPy numbers become JSON numbers.
     return json.dumps({"version": VERSION} | facts, default=lambda number: number.item()).encode()
 

@@ -26,11 +26,12 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 class Columns(NamedTuple):
     """The flat arrays. Views of one log share them, so they may hold more than a view shows.
 
-    Shapes: `observations` (states, observation_size); `actions` and `rewards` (steps,).
+    Shapes: `observations` (states, observation_size); `actions` and `rewards` (steps,), continuous
+    actions (steps, action_count).
     """
 
     observations: Floats
-    actions: Integers
+    actions: npt.NDArray[Any]
     rewards: Floats
 
 
@@ -209,7 +210,7 @@ class Demonstrations:
         # Rows by `take`, which copies them whole: half the time of indexing.
         gathered: Any = (
             self.columns.observations.take(state, axis=0),
-            self.columns.actions[step].astype(np.int32),
+            self.columns.actions[step].astype(np.float32 if self.declared.continuous else np.int32),
             self.columns.rewards[step],
             self.columns.observations.take(state + 1, axis=0),
             last & self.episodes.terminated[episode],
@@ -367,7 +368,8 @@ def _check_shape(declared: Declared, columns: Columns) -> None:
             f"observations have shape {observations.shape}, but {declared.observation_size} "
             "numbers per observation were declared: correct observation_size or the observations."
         )
-    if actions.ndim != 1 or actions.shape != rewards.shape:
+    wide = (declared.action_count,) if declared.continuous else ()
+    if rewards.ndim != 1 or actions.shape != (*rewards.shape, *wide):
         raise QuorumError(
             f"actions have shape {actions.shape} and rewards {rewards.shape}: "
             "give one action and one reward per step."

@@ -59,8 +59,8 @@ def read_minari(
     seen = _columns(dataset, known.dictionary)
     _check_spaces(dataset, seen, known)
     if worth_keeping(seen) or known.dictionary is not None:
-        labels = () if known.dictionary is None else known.dictionary.action_labels
-        known = replace(known, dictionary=Dictionary(seen, labels))
+        named = replace(known.dictionary or Dictionary(), columns=seen)
+        known = replace(known, dictionary=named)
     about = list(dataset.storage.get_episode_metadata(dataset.episode_indices))
     experts, names = _experts(dataset, about, expert_key)
     pairs = zip(about, dataset.iterate_episodes(), strict=True)
@@ -161,7 +161,9 @@ def _write_storage(
     storage = MinariStorage.new(
         path,
         observation_space=Box(-np.inf, np.inf, (declared.observation_size,), np.float32),
-        action_space=Discrete(declared.action_count),
+        action_space=Box(*np.asarray(declared.action_bounds, np.float32).T, dtype=np.float32)
+        if declared.continuous
+        else Discrete(declared.action_count),
     )
     storage.update_metadata(
         {
@@ -173,7 +175,7 @@ def _write_storage(
     storage.update_episodes(
         EpisodeBuffer(
             observations=episode.observations,  # type: ignore[arg-type, unused-ignore]
-            actions=episode.actions.astype(np.int64),  # type: ignore[arg-type, unused-ignore]
+            actions=episode.actions.astype(np.float32 if declared.continuous else np.int64),  # type: ignore[arg-type, unused-ignore]
             rewards=episode.rewards,  # type: ignore[arg-type, unused-ignore]
             terminations=_at_end(len(episode.actions), episode.terminated),
             truncations=_at_end(len(episode.actions), episode.truncated),
@@ -270,6 +272,8 @@ def _check_spaces(dataset: Any, seen: Sequence[Column], declared: Declared) -> N
             f"{declared.observation_size} numbers were declared: correct observation_size."
         )
     done = dataset.action_space
+    if isinstance(done, Box) and declared.continuous and done.shape == (declared.action_count,):
+        return
     if isinstance(done, Box):
         raise continuous_actions(f"Minari dataset {dataset.id!r}", f"it has the actions {done}")
     if not isinstance(done, Discrete) or (done.n, done.start) != (declared.action_count, 0):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quorum_rl.errors import QuorumError
@@ -32,15 +33,14 @@ def save_demonstrations(demonstrations: Demonstrations, path: str | Path) -> Non
     """
     whole = demonstrations.compacted()
     offsets = whole.transition_offsets
-    width = whole.declared.observation_size
-    numbers = pa.array(np.ascontiguousarray(whole.columns.observations).reshape(-1))
-    states = pa.FixedSizeListArray.from_arrays(numbers, width)
     columns = {
         "expert": pa.array(whole.episodes.expert, pa.int64()),
         "terminated": pa.array(whole.episodes.terminated),
         "truncated": pa.array(whole.episodes.truncated),
-        "observations": _lists(offsets + np.arange(len(offsets)), states),
-        "actions": _lists(offsets, pa.array(whole.columns.actions)),
+        "observations": _lists(
+            offsets + np.arange(len(offsets)), _values(whole.columns.observations)
+        ),
+        "actions": _lists(offsets, _values(whole.columns.actions)),
         "rewards": _lists(offsets, pa.array(whole.columns.rewards)),
     }
     said = {
@@ -97,13 +97,11 @@ def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:
     same = np.array_equal(first_step, rewards.offsets.to_numpy())
     if not (same and np.array_equal(np.diff(first_state), lengths + 1)):
         raise QuorumError("the file is damaged, its columns disagree: write it again.")
-    states = observations.values
-    flat = states.values.to_numpy(zero_copy_only=True)
     return Demonstrations(
         declared,
         Columns(
-            observations=flat.reshape(-1, states.type.list_size),
-            actions=actions.values.to_numpy(zero_copy_only=True),
+            observations=_array(observations.values),
+            actions=_array(actions.values),
             rewards=rewards.values.to_numpy(zero_copy_only=True),
         ),
         Episodes(
@@ -115,6 +113,21 @@ def _demonstrations(batch: Any, declared: Declared) -> Demonstrations:
             truncated=truncated.to_numpy(zero_copy_only=False).astype(np.bool_),
         ),
     )
+
+
+def _values(numbers: npt.NDArray[Any]) -> Any:
+    """One number a step, or a row of them."""
+    if numbers.ndim == 1:
+        return pa.array(numbers)
+    flat = pa.array(np.ascontiguousarray(numbers).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, numbers.shape[1])
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    """What `_values` was made of, without a copy."""
+    rows = pa.types.is_fixed_size_list(values.type)
+    flat: npt.NDArray[Any] = (values.values if rows else values).to_numpy(zero_copy_only=True)
+    return flat.reshape(-1, values.type.list_size) if rows else flat
 
 
 def _lists(offsets: Any, values: Any) -> Any:

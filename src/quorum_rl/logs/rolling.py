@@ -30,7 +30,7 @@ class Played(NamedTuple):
     """
 
     observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]  # int32, or float32 with an axis of numbers
     rewards: npt.NDArray[np.float32]
     length: npt.NDArray[np.int64]
     terminated: npt.NDArray[np.bool_]
@@ -64,7 +64,7 @@ class _Piece(NamedTuple):
     first: int
     counts: npt.NDArray[np.int64]
     observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
 
 
@@ -95,7 +95,7 @@ def rolled(
     count = len(range(len(experts))[own])
     keys = placed(padded(words[own], count))
     rng = np.random.Generator(for_actions)
-    act, check = _acting(experts, own, lambda: rng.random(everyone)[own])
+    act, check = _acting(experts, own, lambda: chances(experts, rng, everyone)[own])
     begin, step, stacked = _compiled(world)
     now = begin(keys, params)
     pieces: list[_Piece] = []
@@ -144,7 +144,7 @@ def _piece(first: int, seen: _Seen) -> _Piece:
 
 class _Rows(NamedTuple):
     observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
     length: npt.NDArray[np.int64]
 
@@ -155,7 +155,9 @@ def _put_together(pieces: list[_Piece], last: npt.NDArray[np.float32]) -> _Rows:
     ends = np.cumsum(length)
     firsts, episodes = ends - length, np.arange(len(length))
     observations = np.empty((ends[-1] + len(length), last.shape[1]), np.float32)
-    actions, rewards = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
+    taken = pieces[0].actions
+    actions = np.empty((ends[-1], *taken.shape[1:]), taken.dtype)
+    rewards = np.empty(ends[-1], np.float32)
     observations[ends + episodes] = last
     for piece in pieces:
         within = np.arange(len(piece.actions)) - np.repeat(
@@ -171,11 +173,11 @@ def _put_together(pieces: list[_Piece], last: npt.NDArray[np.float32]) -> _Rows:
 
 
 def _acting(
-    experts: UnloggedExperts, own: slice, chances: Callable[[], npt.NDArray[np.float64]]
+    experts: UnloggedExperts, own: slice, draw: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Act, Callable[[npt.NDArray[np.float32]], Any]]:
     """What some experts do, and the same on the host, where it says what is wrong with an answer.
 
-    `chances` draws a number for each of their worlds.
+    `draw` draws chances for each of their worlds.
     """
     numbers = range(len(experts))[own]
     asked = experts.among(own)
@@ -186,9 +188,10 @@ def _acting(
         return probabilities
 
     def on_the_host(observations: Array) -> tuple[Array, Array]:
-        probabilities = checked(np.array(observations)[: len(numbers)])
-        actions: Any = placed(padded(drawn(probabilities, chances()), len(numbers)))
-        answered: Any = placed(np.ones(actions.shape, bool))
+        answers = asked(np.array(observations)[: len(numbers)])
+        chosen = chosen_actions(experts, numbers, answers, draw())
+        actions: Any = placed(padded(chosen, len(numbers)))
+        answered: Any = placed(np.ones(actions.shape[:2], bool))
         return actions, answered
 
     if not isinstance(experts, SmoothedExperts) or experts.rule != "greedy":
@@ -200,13 +203,42 @@ def _acting(
 
     def on_the_devices(observations: Array) -> tuple[Array, Array]:
         """The action for each likeliest one is drawn before it is known which one that is."""
-        table = drawn(every[:, None], chances()[:, None])
+        table = drawn(every[:, None], draw()[:, None])
         found: tuple[Array, Array] = _looked_up()(
             likeliest(observations), placed(padded(table.astype(np.int16), len(numbers)))
         )
         return found
 
     return on_the_devices, checked
+
+
+def chances(
+    experts: UnloggedExperts, rng: np.random.Generator, shape: tuple[int, ...]
+) -> npt.NDArray[np.float64]:
+    """What decides between actions: a uniform number, or a Gaussian one for each of an action's."""
+    if experts.action_bounds:
+        return rng.standard_normal((*shape, experts.action_count))
+    return rng.random(shape)
+
+
+def chosen_actions(
+    experts: UnloggedExperts,
+    numbers: range,
+    answers: npt.NDArray[np.float64],
+    chance: npt.NDArray[np.float64],
+) -> npt.NDArray[Any]:
+    """The actions of some experts who answered so.
+
+    Raises:
+        QuorumError: if a probability is below the floor.
+    """
+    if experts.action_bounds:
+        mean, log_deviation = np.split(answers, 2, axis=-1)
+        low, high = np.asarray(experts.action_bounds, np.float32).T
+        made = (mean + np.exp(log_deviation) * chance).astype(np.float32)
+        return np.clip(made, low, high)
+    check_floor(answers, numbers, experts.p_min)
+    return drawn(answers, chance)
 
 
 def drawn(
@@ -264,7 +296,7 @@ def _compiled(world: AnyWorld) -> tuple[Any, Any, Any]:
             del own  # they share one setting
             return jax.vmap(one)(*copies)
 
-        experts, trajectories = actions.shape
+        experts, trajectories = actions.shape[:2]
         flat = jax.tree.map(
             lambda leaf: leaf.reshape(experts * trajectories, *leaf.shape[2:]),
             (keys, now.state, actions),

@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     `horizon` steps, as Gymnasium's time limit would say. `step` counts 0, 1, 2, … unless
     `step_orders`: then it is anything that rises within an episode, such as a time.
 
-    Shapes: (rows,), observations (rows, observation_size).
+    Shapes: (rows,), observations (rows, observation_size), continuous actions (rows, action_count).
     """
 
     expert: Integers
@@ -264,10 +264,12 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
     Raises:
         QuorumError: naming the row (counted from 1) of the first fault.
     """
-    actions, rewards, terminals, timeouts, experts = (
-        np.asarray(column).reshape(-1) for column in arrays[1:6]
+    rewards, terminals, timeouts, experts = (
+        np.asarray(column).reshape(-1) for column in arrays[2:6]
     )
-    count = len(actions)
+    actions, count = np.asarray(arrays.actions), len(arrays.actions)
+    if not declared.continuous or actions.ndim == 1:
+        actions = actions.reshape(-1)
     if count == 0:
         raise QuorumError("step arrays: there is no step; give at least one episode.")
     for name, column in zip(StepArrays._fields, arrays, strict=True):
@@ -275,6 +277,8 @@ def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:
             continue
         width = (declared.observation_size,) if name.endswith("observations") else ()
         values = np.asarray(column)
+        if name == "actions" and actions.ndim == 2:
+            width = (declared.action_count,)
         shape = values.shape if width else (values.size,)
         if shape != (count, *width):
             raise QuorumError(

@@ -27,7 +27,8 @@ HEAD: Final = """\
 """
 AFTER: Final = {
     "step": "step_orders = false  # true: it sorts the rows and does not count them, as a time\n",
-    "action": "action_labels = []  # of actions in words: all that there are, in their order\n",
+    "action": "action_labels = []  # of actions in words: all that there are, in their order\n"
+    "# action_bounds = [[0, 10]]  # instead, of continuous ones: the bounds of each number\n",
 }
 OBSERVED: Final = """
 # The numbers that are seen before acting, in this order: take out the others. Of each you may say

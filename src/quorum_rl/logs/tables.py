@@ -15,9 +15,14 @@ from quorum_rl.dictionary import Column, Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.files import replacing, require_file
 from quorum_rl.logs.columns import (
+    ACTION,
     DEFAULT_COLUMNS,
+    NEXT,
+    OBSERVATION,
     ROLES,
     TableColumns,
+    action_columns,
+    action_names,
     observed_columns,
     vector_names,
     worth_keeping,
@@ -27,7 +32,7 @@ from quorum_rl.logs.demonstrations import Demonstrations
 from quorum_rl.logs.digest import DIGEST_KEY, check_said, digests_of
 from quorum_rl.logs.parquet import read_parquet
 from quorum_rl.logs.rows import Rows, from_rows
-from quorum_rl.logs.schema import csv_header, flattened, is_parquet, not_whole, two_columns
+from quorum_rl.logs.schema import Schema, csv_header, flattened, is_parquet, not_whole, two_columns
 from quorum_rl.logs.table_reader import Reader
 
 BATCH = 1 << 19  # transitions written together
@@ -77,7 +82,7 @@ def _read(file: Path, declared: Declared | None, columns: TableColumns) -> Demon
         known.observation_size,
     )
     if embedded is None:
-        known = _named(known, seen, reader.categories(columns.action))
+        known = _named(known, seen, _action_labels(reader, known, columns))
     made = from_rows(_rows(reader, known, seen, columns), known, reader.place)
     return replace(made, expert_names=reader.names(columns.expert))
 
@@ -90,9 +95,27 @@ def _named(declared: Declared, seen: Sequence[Column], labels: tuple[str, ...]) 
     """What is declared, with the names that the table has for it where nobody gave others."""
     given = declared.dictionary or Dictionary()
     labels = given.action_labels or labels
-    if not (labels or worth_keeping(seen)):
+    if not (labels or given.action_bounds or worth_keeping(seen)):
         return declared
-    return replace(declared, dictionary=Dictionary(tuple(seen), labels))
+    named = replace(given, columns=tuple(seen), action_labels=labels)
+    return replace(declared, dictionary=named)
+
+
+def _action_labels(reader: Reader, declared: Declared, columns: TableColumns) -> tuple[str, ...]:
+    """What the table itself calls its actions: categories, or columns that somebody named."""
+    if declared.continuous:
+        return () if isinstance(columns.action, str) else columns.action
+    return reader.categories(_action_column(reader, columns))
+
+
+def _action_column(reader: Reader, columns: TableColumns) -> str:
+    """The one column of a finite action."""
+    if isinstance(columns.action, str):
+        return columns.action
+    raise QuorumError(
+        f"{reader.schema.where}: the action is {', '.join(columns.action)}: give one column, or "
+        "the bounds of a continuous action (--action-bounds)."
+    )
 
 
 def _rows(
@@ -113,7 +136,9 @@ def _rows(
         episode=reader.identities(columns.episode),
         step=step,
         observation=reader.vectors(seen),
-        action=reader.actions(columns.action, labels),
+        action=reader.vectors(action_columns(reader.schema, columns, declared.action_bounds))
+        if declared.continuous
+        else reader.actions(_action_column(reader, columns), labels),
         reward=reader.floats(columns.reward),
         terminated=reader.flags(columns.terminated),
         truncated=reader.flags(columns.truncated) if has_truncated else None,
@@ -149,24 +174,36 @@ def write_table(demonstrations: Demonstrations, path: str | Path) -> None:
     size = demonstrations.declared.observation_size
     said = {METADATA_KEY: declared_to_json(demonstrations.declared)}
     metadata = said | {DIGEST_KEY: digests_of(said)}
-    named = demonstrations.declared.dictionary
-    labels = pa.array([] if named is None else named.action_labels, pa.string())
     schema = pa.schema(
         [("expert", pa.string() if demonstrations.expert_names else pa.int64())]
         + [("episode", pa.int64()), ("step", pa.int64())]
         + [(f"observation_{i}", pa.float32()) for i in range(size)]
-        + [("action", pa.string() if len(labels) else pa.int32()), ("reward", pa.float32())]
+        + _action_fields(demonstrations.declared)
+        + [("reward", pa.float32())]
         + [("terminated", pa.bool_()), ("truncated", pa.bool_())]
         + [(f"next_observation_{i}", pa.float32()) for i in range(size)],
         metadata=metadata if parquet else None,
     )
     writer_of = pa.parquet.ParquetWriter if parquet else pa.csv.CSVWriter
     with replacing(file) as temporary, writer_of(str(temporary), schema) as writer:
-        for batch in _batches(demonstrations, schema, labels):
+        for batch in _batches(demonstrations, schema):
             writer.write_batch(batch)
 
 
-def _batches(demonstrations: Demonstrations, schema: Any, labels: Any) -> Iterator[Any]:
+def _labels(declared: Declared) -> tuple[str, ...]:
+    """The labels of finite actions."""
+    named = declared.dictionary
+    return () if named is None or declared.continuous else named.action_labels
+
+
+def _action_fields(declared: Declared) -> list[tuple[str, Any]]:
+    if declared.continuous:
+        return [(f"action_{i}", pa.float32()) for i in range(declared.action_count)]
+    return [("action", pa.string() if _labels(declared) else pa.int32())]
+
+
+def _batches(demonstrations: Demonstrations, schema: Any) -> Iterator[Any]:
+    labels = pa.array(_labels(demonstrations.declared), pa.string())
     offsets, whose = demonstrations.expert_episode_offsets, demonstrations.named_experts
     position = np.arange(len(demonstrations)) - np.repeat(offsets[:-1], np.diff(offsets))
     for start in range(0, demonstrations.transition_count, BATCH):
@@ -176,8 +213,11 @@ def _batches(demonstrations: Demonstrations, schema: Any, labels: Any) -> Iterat
         values: list[Any] = [whose[episode], position[episode]]
         values.append(index - demonstrations.transition_offsets[episode])
         values.extend(np.asarray(steps.observation).T)
-        taken = labels.take(pa.array(steps.action)) if len(labels) else steps.action
-        values.extend([taken, steps.reward, steps.terminated, steps.truncated])
+        if demonstrations.declared.continuous:
+            values.extend(np.asarray(steps.action).T)
+        else:
+            values.append(labels.take(pa.array(steps.action)) if len(labels) else steps.action)
+        values.extend([steps.reward, steps.terminated, steps.truncated])
         values.extend(np.asarray(steps.next_observation).T)
         arrays = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
         yield pa.record_batch(arrays, schema=schema)
@@ -197,11 +237,14 @@ def _read_csv(file: Path, declared: Declared | None, columns: TableColumns) -> A
     observed = known.names if known is not None else ()
     observed = observed or tuple(vector_names(columns.observation, names))
     types = dict.fromkeys(names, pa.float32())
-    types |= dict.fromkeys((columns.expert, columns.episode, columns.action), pa.string())
+    done = action_names(Schema(repr(str(file)), dict.fromkeys(names)), columns)
+    types |= dict.fromkeys((columns.expert, columns.episode), pa.string())
+    if declared is None or not declared.continuous:
+        types |= dict.fromkeys(done, pa.string())
     types |= {columns.terminated: pa.bool_(), columns.truncated: pa.bool_()}
     types |= {columns.step: pa.float64() if columns.step in observed else pa.string()}
-    single = (getattr(columns, role) for role in ROLES if "observation" not in role)
-    wanted = {*single, *observed, *vector_names(columns.next_observation, names)}
+    single = (getattr(columns, role) for role in ROLES if role not in (OBSERVATION, NEXT, ACTION))
+    wanted = {*single, *done, *observed, *vector_names(columns.next_observation, names)}
     used = [name for name in dict.fromkeys(names) if name in wanted]  # others may hold anything
     doubled = [name for name in used if names.count(name) > 1]
     if doubled:

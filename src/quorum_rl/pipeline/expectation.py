@@ -26,7 +26,9 @@ def expected(plan: FitPlan) -> str | None:
     Guarantee: a function of declared numbers.
     """
     learner = plan.learner
-    if not isinstance(learner, DenseLearner) or learner.name != "bc" or plan.others:
+    if not isinstance(learner, DenseLearner) or learner.name != "bc":
+        return None
+    if plan.others or learner.action_bounds:
         return None
     most_noise = dict(SIZES).get(learner.hidden_sizes, -math.inf) or plan.most_noise
     if plan.settings != FitSettings().filled() or plan.noise > most_noise:

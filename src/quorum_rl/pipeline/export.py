@@ -1,5 +1,6 @@
 """From a learner and its trained parameters to a policy that needs neither of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,10 @@ def policy_of(
             f"policies of {kind} cannot be exported, because its scores are code: define its "
             "method decision instead of scores."
         )
-    highest, among_likely, threshold = learner.decision()
-    deciding = [name for name in (highest, among_likely) if name is not None]
+    decision = learner.decision()
+    deciding = [
+        name for name in (decision.highest, decision.among_likely, decision.squashed) if name
+    ]
     for name in deciding:
         if name not in params:
             raise QuorumError(
@@ -58,14 +61,19 @@ def policy_of(
     }
     return Policy(
         networks=networks,
-        highest=highest,
-        among_likely=among_likely,
-        threshold=threshold,
+        **decision._asdict(),
         learner=getattr(learner, "name", kind),
         world=world,
         certificate=certificate,
-        dictionary=dictionary,
+        dictionary=_bounding(learner, dictionary),
     )
+
+
+def _bounding(learner: DenseLearner, dictionary: Dictionary | None) -> Dictionary | None:
+    """The dictionary, with the bounds of continuous actions that the learner was made for."""
+    if not learner.action_bounds:
+        return dictionary
+    return replace(dictionary or Dictionary(), action_bounds=learner.action_bounds)
 
 
 def _on_observations(learner: DenseLearner, network: Network) -> Network:

@@ -40,6 +40,8 @@ def asked_learner(
     """
     if isinstance(learner, str | type):
         return chosen_learner(declared, settings, cost, learner, learner_settings)
+    if isinstance(learner, DenseLearner):
+        learner.check_actions(declared.action_bounds)
     if learner_settings:
         raise QuorumError(
             f"learner_settings are for a learner by name, and the learner is {learner!r}: leave "
@@ -110,7 +112,7 @@ def chosen_learner(
     filled = settings.filled()
     own = filled.is_local or filled.method == "solve"
     if name == "auto":
-        name = "bc" if own else "cql"
+        name = "bc" if own or declared.continuous else "cql"
     given = dict(asked or {})
     if filled.is_local and "target_rate" in hyper_parameters(name):
         given.setdefault("target_rate", TARGET_RATE)
@@ -149,4 +151,8 @@ def learner_for(
         named = None if declared.dictionary is None else declared.dictionary.units
         both = named or (None if units is None else (units.centre, units.scale))
         usual |= {} if both is None else dict(zip(OBSERVED, both, strict=True))
-    return get_learner(name, **usual | asked)
+    if declared.continuous:
+        usual["action_bounds"] = declared.action_bounds
+    learner = get_learner(name, **usual | asked)
+    learner.check_actions(declared.action_bounds)
+    return learner

@@ -40,8 +40,11 @@ from quorum_rl.training import (
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
 NOT_VALUED: Final = (
-    "the judges are not asked what the policy earns: that needs private steps, and not so many "
-    "actions and numbers in an observation"
+    "the judges are not asked what the policy earns: that needs private steps, finite actions, and "
+    "not so many of them and of numbers in an observation"
+)
+CONTINUOUS_ACTIONS: Final = (
+    "actions are continuous, and densities have no floor, so nothing is released"
 )
 NO_CHOICE: Final = (
     "judges choose a learner by what its policy earns: give judges and return_bounds (--judges, "
@@ -160,7 +163,8 @@ def _values(task: _Task, beside: list[Event]) -> ValuePlan | None:
     declared = task.declared
     if task.judges is None or task.judges.return_bounds is None:
         return None
-    if declared.action_count * feature_count(declared.observation_size) > MOST_WEIGHTS:
+    size = declared.action_count * feature_count(declared.observation_size)
+    if declared.continuous or size > MOST_WEIGHTS:
         return None
     plan = plan_values(
         task.learned_from,
@@ -179,6 +183,8 @@ def _of_stages(task: _Task, *, can_query: bool) -> FitPlan:
     chosen = task.settings
     if chosen.method != "selective":
         return _privately(task)
+    if task.declared.continuous:
+        return _privately(task, None, CONTINUOUS_ACTIONS)
     if not can_query:
         return _privately(task, None, "the experts cannot be queried, so nothing is released")
     return _as_published(task) if chosen.mode == "paper" else _selectively(task)
@@ -227,9 +233,8 @@ def _privately(task: _Task, release: ReleasePlan | None = None, *notes: str) -> 
     """Private steps, beside a release if there is one."""
     settings, declared = task.settings, task.declared
     if settings.contribution is not None:
-        sizes = declared.observation_size, declared.action_count
         for learner in task.candidates:
-            check_contribution(settings.contribution, learner, *sizes)
+            check_contribution(settings.contribution, learner, declared)
     beside = _events_of(release)
     cost, who = (task.epsilon, task.delta), task.learned_from
     units, too_few = units_beside(task.asking, who, cost, beside, parted=task.judges is not None)

@@ -90,7 +90,7 @@ class Fitted:
         return f"<table>{''.join(cells)}</table>"
 
     def act(self, observations: Any) -> npt.NDArray[Any]:
-        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n,)`."""
+        """The greedy actions, as `Policy.act`. Shapes: `(n, observation_size) -> (n, …)`."""
         return self.policy.act(observations)
 
 
@@ -345,7 +345,8 @@ def _check_policy(plan: FitPlan, declared: Declared) -> None:
     sizes = declared.observation_size, declared.action_count
     for learner in plan.candidates:
         shapes = jax.eval_shape(lambda one=learner: one.init(jax.random.key(0), *sizes))
-        policy_of(learner, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes))
+        blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+        policy_of(learner, blank, dictionary=declared.dictionary)
 
 
 def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:

@@ -22,6 +22,8 @@ FORMAT: Final = 1
 HEADER_KEY: Final = "quorum_rl.policy"
 ACTIVATION: Final = "relu"
 
+DECISIONS: Final = ({"highest", "among_likely", "threshold"}, {"squashed"})  # finite, continuous
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 Tensors: TypeAlias = dict[str, Floats]
 
@@ -77,7 +79,7 @@ def _description(path: str | Path, text: str) -> dict[str, Any]:
             f"Quorum reads up to {FORMAT}: install a newer one with pip install -U quorum-rl."
         )
     decision = said["decision"]
-    if not isinstance(decision, dict) or set(decision) != {"highest", "among_likely", "threshold"}:
+    if not isinstance(decision, dict) or set(decision) not in DECISIONS:
         raise ValueError("it does not say how it decides")
     if said["activation"] != ACTIVATION:
         raise ValueError(f"its activation is {reprlib.repr(said['activation'])}")

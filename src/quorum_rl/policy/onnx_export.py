@@ -22,9 +22,7 @@ def write_onnx(
     path: str | Path,
     networks: Mapping[str, Network],
     *,
-    highest: str,
-    among_likely: str | None,
-    threshold: float,
+    decision: Mapping[str, Any],
     facts: Mapping[str, str],
     dictionary: Dictionary,
 ) -> None:
@@ -48,27 +46,9 @@ def write_onnx(
         parts = zip(("fill", "least", "most"), dictionary.constants, strict=True)
         constants += _floats(onnx, parts)
         seen = "prepared"
-    raw_values = "values" if among_likely is None else "all_values"
-    _append_network(onnx, "highest", networks[highest], seen, raw_values, nodes, constants)
-    if among_likely is not None:
-        _append_network(onnx, "likely", networks[among_likely], seen, "logits", nodes, constants)
-        nodes += _masking(helper)
-        constants += _floats(onnx, (("threshold", threshold), ("never", -np.inf)))
-    # Of equal values the first wins, as in NumPy.
-    nodes.append(
-        helper.make_node("ArgMax", ["values"], ["actions"], axis=1, keepdims=0, select_last_index=0)
-    )
-    inputs, *_, actions = widths(networks[highest])
-    kinds = onnx.TensorProto
-    outputs = [
-        helper.make_tensor_value_info("actions", kinds.INT64, ["batch"]),
-        helper.make_tensor_value_info("values", kinds.FLOAT, ["batch", actions]),
-    ]
-    if dictionary.action_labels:
-        texts = np.array(dictionary.action_labels, object)
-        constants.append(onnx.numpy_helper.from_array(texts, "action_labels"))
-        nodes.append(helper.make_node("Gather", ["action_labels", "actions"], ["labels"]))
-        outputs.append(helper.make_tensor_value_info("labels", kinds.STRING, ["batch"]))
+    answer = _choose_by_tanh if "squashed" in decision else _choose_highest
+    outputs = answer(onnx, networks, decision, dictionary, seen, nodes, constants)
+    kinds, inputs = onnx.TensorProto, widths(next(iter(networks.values())))[0]
     graph = helper.make_graph(
         nodes,
         "policy",
@@ -91,6 +71,73 @@ def write_onnx(
     onnx.checker.check_model(model, full_check=True)
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _choose_highest(
+    onnx: Any,
+    networks: Mapping[str, Network],
+    decision: Mapping[str, Any],
+    dictionary: Dictionary,
+    seen: str,
+    nodes: list[Any],
+    constants: list[Any],
+) -> list[Any]:
+    """Finite actions: the nodes after `seen`, their weights, and what they answer."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    highest, among_likely = networks[decision["highest"]], decision["among_likely"]
+    raw_values = "values" if among_likely is None else "all_values"
+    _append_network(onnx, "highest", highest, seen, raw_values, nodes, constants)
+    if among_likely is not None:
+        _append_network(onnx, "likely", networks[among_likely], seen, "logits", nodes, constants)
+        nodes += _masking(helper)
+        constants += _floats(onnx, (("threshold", decision["threshold"]), ("never", -np.inf)))
+    # Of equal values the first wins, as in NumPy.
+    nodes.append(
+        helper.make_node("ArgMax", ["values"], ["actions"], axis=1, keepdims=0, select_last_index=0)
+    )
+    outputs = [
+        helper.make_tensor_value_info("actions", kinds.INT64, ["batch"]),
+        helper.make_tensor_value_info("values", kinds.FLOAT, ["batch", widths(highest)[-1]]),
+    ]
+    if dictionary.action_labels:
+        texts = np.array(dictionary.action_labels, object)
+        constants.append(onnx.numpy_helper.from_array(texts, "action_labels"))
+        nodes.append(helper.make_node("Gather", ["action_labels", "actions"], ["labels"]))
+        outputs.append(helper.make_tensor_value_info("labels", kinds.STRING, ["batch"]))
+    return outputs
+
+
+def _choose_by_tanh(
+    onnx: Any,
+    networks: Mapping[str, Network],
+    decision: Mapping[str, Any],
+    dictionary: Dictionary,
+    seen: str,
+    nodes: list[Any],
+    constants: list[Any],
+) -> list[Any]:
+    """Continuous actions, likewise."""
+    helper = onnx.helper
+    network = networks[decision["squashed"]]
+    _append_network(onnx, "squashed", network, seen, "outputs", nodes, constants)
+    low, high = np.asarray(dictionary.action_bounds, np.float32).T
+    half = np.float32(2)
+    numbers = {
+        "centre": (low + high) / half,
+        "reach": (high - low) / half,
+        "low": low,
+        "high": high,
+    }
+    constants += _floats(onnx, numbers.items())
+    nodes += [
+        helper.make_node("Tanh", ["outputs"], ["tanh"]),
+        helper.make_node("Mul", ["reach", "tanh"], ["off_centre"]),
+        helper.make_node("Add", ["centre", "off_centre"], ["placed"]),
+        helper.make_node("Max", ["placed", "low"], ["at_least_low"]),
+        helper.make_node("Min", ["at_least_low", "high"], ["actions"]),
+    ]
+    wide = ["batch", widths(network)[-1]]
+    return [helper.make_tensor_value_info("actions", onnx.TensorProto.FLOAT, wide)]
 
 
 def _append_network(

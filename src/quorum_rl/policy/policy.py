@@ -1,7 +1,7 @@
 """A trained policy: what it is, how it acts, and how it is kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.dictionary import Dictionary, dictionary_of, names_of
+from quorum_rl.dictionary import Bounds, Dictionary, dictionary_of, dictionary_to_json, names_of
 from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network, apply, widths
 from quorum_rl.policy.file import Floats, read_policy, write_policy
@@ -20,9 +20,10 @@ from quorum_rl.policy.onnx_export import write_onnx
 class Policy:
     """One trained policy: dense ReLU networks and how they decide. It acts in NumPy, without JAX.
 
-    The action is the one for which the network `highest` has the highest output; of several, the
-    first. With `among_likely` only actions count that the softmax G of that network's outputs
-    makes likely: G(b|s) / max G(·|s) > `threshold`.
+    Of finite actions it takes the one for which the network `highest` has the highest output; of
+    several, the first. With `among_likely` only actions count that the softmax G of that network's
+    outputs makes likely: G(b|s) / max G(·|s) > `threshold`. A continuous action is what the network
+    `squashed` says, tanh of which lies between -1 and 1: these stand for the dictionary's bounds.
 
     With a `dictionary` it takes observations by the names of their columns too, fills in what is
     missing and cuts off what is out of range as its training did, and answers with action labels.
@@ -35,9 +36,10 @@ class Policy:
     """
 
     networks: Mapping[str, Network] = field(repr=False)  # those that decide, by what they answer
-    highest: str
+    highest: str | None = None
     among_likely: str | None = None
     threshold: float = 0.0
+    squashed: str | None = None
     learner: str  # the name of what trained it
     world: str | None = None  # where it is at home, if that has a name
     certificate: str | None = None  # a digest of the certificate that goes with it
@@ -47,9 +49,13 @@ class Policy:
         networks = {name: _checked_network(name, layers) for name, layers in self.networks.items()}
         object.__setattr__(self, "networks", MappingProxyType(networks))
         _check_facts(self)
-        deciding = (
-            [self.highest] if self.among_likely is None else [self.highest, self.among_likely]
-        )
+        if (self.highest is None) == (self.squashed is None):
+            raise QuorumError(
+                "the policy decides by the highest output or by squashed ones: name one network."
+            )
+        deciding = [
+            name for name in (self.highest, self.among_likely, self.squashed) if name is not None
+        ]
         if set(deciding) != networks.keys():
             raise QuorumError(
                 f"the policy decides by {_listed(deciding)} but has {_listed(networks)}: give the "
@@ -63,6 +69,11 @@ class Policy:
             )
         if self.dictionary is not None:
             self.dictionary.check_sizes(self.observation_size, self.action_count)
+        if bool(self.action_bounds) != self.continuous:
+            raise QuorumError(
+                "the policy's actions are continuous where its dictionary has action_bounds, and "
+                "only there: give both or neither."
+            )
         # As a float32, because that is what it is compared as.
         if self.among_likely is not None and not (
             0 < self.threshold < 1 and 0 < np.float32(self.threshold) < 1
@@ -74,43 +85,61 @@ class Policy:
     @property
     def observation_size(self) -> int:
         """How many numbers one observation has."""
-        return widths(self.networks[self.highest])[0]
+        return self._widths[0]
 
     @property
     def action_count(self) -> int:
-        """How many actions there are; they count from 0."""
-        return widths(self.networks[self.highest])[-1]
+        """How many actions there are; of continuous ones, how many numbers one has."""
+        return self._widths[-1]
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return widths(self.networks[self.highest or self.squashed or ""])
+
+    @property
+    def continuous(self) -> bool:
+        return self.squashed is not None
+
+    @property
+    def action_bounds(self) -> Bounds:
+        return () if self.dictionary is None else self.dictionary.action_bounds
 
     def act(self, observations: Any) -> npt.NDArray[Any]:
         """The actions for one observation or many: their labels, or numbers where they have none.
+        Continuous ones are arrays of float32 within their bounds.
 
         Observations are an array or, by the names of their columns, a mapping or a data frame. One
         observation gets a NumPy scalar, as NumPy's own functions return one.
 
-        Shapes: `(…, observation_size) -> (…)`; columns `(…) -> (…)`.
+        Shapes: `(…, observation_size) -> (…)`; columns `(…) -> (…)`; of continuous actions with an
+            axis of `action_count` more.
 
         Raises:
             QuorumError: if the observations have another width or lack a column, if a value is not
                 finite, or missing without a declared fill, or so large that the outputs are not.
         """
         numbers = self.action_numbers(observations)
-        labels = () if self.dictionary is None else self.dictionary.action_labels
+        named = None if self.continuous else self.dictionary
+        labels = () if named is None else named.action_labels
         chosen: npt.NDArray[Any] = np.array(labels)[numbers] if labels else numbers
         return chosen
 
-    def action_numbers(self, observations: Any) -> npt.NDArray[np.int64]:
-        """The actions as numbers from 0, whatever they are called.
+    def action_numbers(self, observations: Any) -> npt.NDArray[Any]:
+        """The actions as a world takes them, whatever they are called: numbers from 0, or the
+        numbers of continuous ones.
 
-        Shapes: `(…, observation_size) -> (…)`.
+        Shapes: `(…, observation_size) -> (…)`, or `(…, action_count)`.
 
         Raises:
             QuorumError: as for `act`.
         """
+        if self.continuous:
+            return self._bounded(observations)
         chosen: npt.NDArray[np.int64] = self.values(observations).argmax(axis=-1).astype(np.int64)
         return chosen
 
     def values(self, observations: Any) -> Floats:
-        """What the policy decides by: the highest number is that of the action it takes.
+        """What decides between finite actions: the highest number is that of the action it takes.
 
         These are action values, or log-likelihoods up to a constant where the policy imitates; −∞
         stands for actions that are not likely enough.
@@ -118,22 +147,40 @@ class Policy:
         Shapes: `(…, observation_size) -> (…, action_count)`.
 
         Raises:
-            QuorumError: as for `act`.
+            QuorumError: as for `act`, and if actions are continuous.
         """
-        seen = _checked_observations(observations, self.observation_size, self.dictionary)
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            outputs = {name: apply(network, seen, _relu) for name, network in self.networks.items()}
-            if not all(np.isfinite(output).all() for output in outputs.values()):
-                raise QuorumError(
-                    "an observation is so large that the policy's values are not finite: give "
-                    "observations on the scale it was trained with."
-                )
+        if self.highest is None:
+            raise QuorumError("the policy's actions are continuous and have no numbers: ask act.")
+        outputs = self._outputs(observations)
+        with np.errstate(under="ignore"):
             values: Floats = outputs[self.highest]
             if self.among_likely is None:
                 return values
             logits = outputs[self.among_likely]
             ratio = np.exp(logits - logits.max(axis=-1, keepdims=True))
             return np.where(ratio > np.float32(self.threshold), values, np.float32(-np.inf))
+
+    def _bounded(self, observations: Any) -> Floats:
+        """Continuous actions."""
+        assert self.squashed is not None
+        with np.errstate(under="ignore"):
+            squashed = np.tanh(self._outputs(observations)[self.squashed])
+        low, high = np.asarray(self.action_bounds, np.float32).T
+        half = np.float32(2)
+        chosen: Floats = np.clip((low + high) / half + (high - low) / half * squashed, low, high)
+        return chosen
+
+    def _outputs(self, observations: Any) -> dict[str, Floats]:
+        """What the networks say of observations that were checked and prepared."""
+        seen = _checked_observations(observations, self.observation_size, self.dictionary)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            outputs = {name: apply(network, seen, _relu) for name, network in self.networks.items()}
+        if not all(np.isfinite(output).all() for output in outputs.values()):
+            raise QuorumError(
+                "an observation is so large that the policy's values are not finite: give "
+                "observations on the scale it was trained with."
+            )
+        return outputs
 
     def save(self, path: str | Path) -> None:
         """Write the policy as a safetensors file; the same policy gives the same bytes.
@@ -143,17 +190,13 @@ class Policy:
         """
         description = {
             "networks": {name: list(widths(layers)) for name, layers in self.networks.items()},
-            "decision": {
-                "highest": self.highest,
-                "among_likely": self.among_likely,
-                "threshold": float(self.threshold),
-            },
+            "decision": self._decision,
             "learner": self.learner,
             "world": self.world,
             "certificate": self.certificate,
         }
         if self.dictionary is not None:
-            description["dictionary"] = asdict(self.dictionary)
+            description["dictionary"] = dictionary_to_json(self.dictionary)
         write_policy(path, self.networks, description)
 
     @classmethod
@@ -179,12 +222,24 @@ class Policy:
                 "it anew."
             ) from error
 
+    @property
+    def _decision(self) -> dict[str, Any]:
+        """How it decides, as its file says it."""
+        if self.continuous:
+            return {"squashed": self.squashed}
+        return {
+            "highest": self.highest,
+            "among_likely": self.among_likely,
+            "threshold": float(self.threshold),
+        }
+
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX model, for any runtime.
 
         Shapes: input `observations` float32 `(batch, observation_size)`; outputs `actions` int64
             `(batch,)`, `values` float32 `(batch, action_count)` and, of actions with labels,
-            `labels` string `(batch,)`; the batch is dynamic.
+            `labels` string `(batch,)`; of continuous actions `actions` float32
+            `(batch, action_count)` alone; the batch is dynamic.
 
         Raises:
             QuorumError: without the package onnx, or if the file cannot be written.
@@ -193,18 +248,16 @@ class Policy:
         write_onnx(
             path,
             self.networks,
-            highest=self.highest,
-            among_likely=self.among_likely,
-            threshold=self.threshold,
+            decision=self._decision,
             facts={name: fact for name, fact in facts.items() if fact is not None},
             dictionary=self.dictionary or Dictionary(),
         )
 
 
 def _check_facts(policy: Policy) -> None:
-    for name in ("highest", "among_likely", "learner", "world", "certificate"):
+    for name in ("highest", "among_likely", "squashed", "learner", "world", "certificate"):
         fact: Any = getattr(policy, name)
-        optional = name not in ("highest", "learner")
+        optional = name != "learner"
         if not (isinstance(fact, str) and fact) and not (optional and fact is None):
             raise QuorumError(f"the policy's {name} is {fact!r}: give a text.")
     if type(policy.threshold) not in (int, float):

@@ -119,6 +119,11 @@ def check_declared(
     event: ReleaseEvent, declared: Declared, experts: LoggedExperts, accepted: Sequence[str]
 ) -> None:
     """What the owner said must fit the plan; nothing here looks at the data."""
+    if declared.continuous:
+        raise QuorumError(
+            "these demonstrations' actions are continuous, and a release counts how likely experts "
+            "find an action: train in private rounds alone."
+        )
     if (event.actions, event.horizon) != (declared.action_count, declared.horizon):
         raise QuorumError(
             f"the plan is for {event.actions} actions and a horizon of {event.horizon}, but the "

@@ -41,7 +41,7 @@ ABOUT: Final = {
     POLICY: "The learned policy. quorum_rl.Policy.load reads it, and so does any safetensors "
     "reader.",
     ONNX: "The same policy for any ONNX runtime: float32 `observations`, a row each and NaN where "
-    "a value is missing, give `actions`, `values` and, where actions have names, `labels`. It "
+    "a value is missing, give `actions` and, of finite ones, `values` and `labels`. It "
     "cannot refuse: where nothing stands for a value that is missing, its answer means nothing.",
     CERTIFICATE: "What is guaranteed, under which assumptions, and what is not covered.",
     CERTIFICATE + SUFFIX: "A signature of the certificate (Ed25519).",

@@ -212,12 +212,16 @@ def _judged(folder: Path, labels: Sequence[str] = ()) -> Maybe[Judged]:
             "what the policy earns": facts["value"],
         }
         asked = {what: answer for what, answer in asked.items() if answer is not None}
-        asked["how often the policy does what they did"] = facts["agreement"]
+        about = as_object(facts["judges"], "judges")
+        near = about.get("continuous") is True
+        whole = "how near the policy comes to" if near else "how often the policy does"
+        asked[f"{whole} what they did"] = facts["agreement"]
+        each = "as near, in" if near else "the same, where they took"
         by_action = [
-            (f"the same, where they took {called(action, labels)}", answer)
+            (f"{each} {called(action, labels)}", answer)
             for action, answer in enumerate(items(facts, "agreement_by_action"))
         ]
-        share = number(as_object(facts["judges"], "judges"), "share")
+        share = number(about, "share")
         better = None if facts["better"] is None else BETTER[facts["better"]]
         answers, candidates = _answers(list(asked.items())), _candidates(facts)
         return Judged(share, answers, _answers(by_action), better, candidates, _chosen(facts))

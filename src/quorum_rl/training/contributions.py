@@ -21,7 +21,9 @@ import jax.numpy as jnp
 
 from quorum_rl.errors import POSITIVE, QuorumError, at_least, require
 from quorum_rl.learners import DenseLearner, Learner
+from quorum_rl.logs import Declared
 from quorum_rl.nets import apply_hidden
+from quorum_rl.training.data import blank_transitions
 from quorum_rl.types import Transition
 
 Array = jax.Array
@@ -74,9 +76,7 @@ def trained_leaves(
     return [leaf for leaf, mark in zip(leaves, jax.tree.leaves(marks), strict=True) if mark]
 
 
-def check_contribution(
-    contribution: Contribution, learner: Learner, observation_size: int, action_count: int
-) -> None:
+def check_contribution(contribution: Contribution, learner: Learner, declared: Declared) -> None:
     """Try a contribution on shapes alone, before anything is paid for.
 
     Raises:
@@ -86,10 +86,9 @@ def check_contribution(
     require(f"transitions of {type(contribution).__name__}", count, at_least(1))
 
     def made() -> list[Array]:
-        key, seen = jax.random.key(0), jnp.zeros((count, observation_size))
-        params = learner.init(key, observation_size, action_count)
-        numbers, never = jnp.zeros(count), jnp.zeros(count, bool)
-        shown = Transition(seen, jnp.zeros(count, jnp.int32), numbers, seen, never, never)
+        key = jax.random.key(0)
+        params = learner.init(key, declared.observation_size, declared.action_count)
+        shown = blank_transitions(declared, count)
         target = learner.init_target(params)
         return trained_leaves(contribution, learner, params, target, shown, key)
 
@@ -217,4 +216,9 @@ def _imitator(learner: Learner) -> tuple[DenseLearner, str]:
     if not isinstance(learner, DenseLearner) or learner.target_names:
         name = getattr(learner, "name", type(learner).__name__)
         raise QuorumError(f"the learner of method solve is {name}: give bc.")
-    return learner, learner.decision().highest
+    highest = learner.decision().highest
+    if highest is None:
+        raise QuorumError(
+            "method solve learns finite actions, and these are continuous: give local."
+        )
+    return learner, highest

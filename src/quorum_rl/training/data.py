@@ -110,9 +110,15 @@ def nobody(declared: Declared) -> ExpertData:
 
     For a part of the experts, which may be empty: that must look as if it were not.
     """
-    seen, none = jnp.zeros((1, declared.observation_size)), jnp.zeros(1)
-    shown = Transition(seen, none.astype(jnp.int32), none, seen, none > 0, none > 0)
-    return ExpertData(shown, jnp.zeros(2, jnp.int32))
+    return ExpertData(blank_transitions(declared, 1), jnp.zeros(2, jnp.int32))
+
+
+def blank_transitions(declared: Declared, count: int) -> Transition:
+    """Transitions of nothing but zeros, shaped as those of these logs."""
+    seen, none = jnp.zeros((count, declared.observation_size)), jnp.zeros(count)
+    wide = (count, declared.action_count)
+    action = jnp.zeros(wide) if declared.continuous else none.astype(jnp.int32)
+    return Transition(seen, action, none, seen, none > 0, none > 0)
 
 
 def check_numbered(demonstrations: Demonstrations, on_a_device: int) -> None:

@@ -57,8 +57,9 @@ def private_source(demonstrations: Demonstrations) -> PrivateData:
 
 def device_bytes(demonstrations: Demonstrations) -> int:
     """What all transitions take on a device: both states, action, reward and two flags."""
-    width = demonstrations.declared.observation_size
-    return demonstrations.transition_count * (8 * width + 10)
+    declared = demonstrations.declared
+    actions = declared.action_count if declared.continuous else 1
+    return demonstrations.transition_count * (8 * declared.observation_size + 4 * actions + 6)
 
 
 def memory() -> int:

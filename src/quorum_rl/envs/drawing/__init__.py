@@ -12,9 +12,10 @@ import numpy as np
 
 from quorum_rl.envs.acrobot import Acrobot
 from quorum_rl.envs.cartpole import CartPole
-from quorum_rl.envs.drawing import acrobot, cartpole, generic, hiv, lunar_lander
+from quorum_rl.envs.drawing import acrobot, cartpole, generic, hiv, lunar_lander, pendulum
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.envs.lunar_lander import LunarLander
+from quorum_rl.envs.pendulum import Pendulum
 from quorum_rl.envs.world import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.types import Transition
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DRAWINGS: Final = {CartPole: cartpole, Acrobot: acrobot, Hiv: hiv, LunarLander: lunar_lander}
+DRAWINGS: Final = {
+    CartPole: cartpole, Acrobot: acrobot, Hiv: hiv, LunarLander: lunar_lander, Pendulum: pendulum,
+}  # fmt: skip
 
 
 def draw_state(world: AnyWorld, state: Any, params: Any) -> "Figure":

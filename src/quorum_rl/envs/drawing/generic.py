@@ -41,7 +41,12 @@ def draw_episode(world: AnyWorld, seen: np.ndarray, actions: np.ndarray) -> "Fig
     )
     below = figure.add_subplot(panels[-1])
     plain(below, x_label="step", y_label="action")
-    action_rows(below, actions, 1.0, world.spaces.action_names)
+    if world.spaces.continuous:
+        for name, numbers in zip(world.spaces.action_names, actions.T, strict=True):
+            below.step(np.arange(len(actions)), numbers, where="post", linewidth=1.2, label=name)
+        below.legend(fontsize=7, frameon=False, ncols=4)
+    else:
+        action_rows(below, actions, 1.0, world.spaces.action_names)
     shown = []
     for panel, name in enumerate(names):
         axes = figure.add_subplot(panels[panel], sharex=below)

@@ -1,5 +1,6 @@
 """LunarLander: the lander over its ground; an episode as its path, speed, angle and engines."""
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from quorum_rl.envs.drawing.parts import (
 )
 from quorum_rl.envs.lunar_lander.geometry import EDGE_WIDTH, HEIGHT, HULL, LEG, PAD_HEIGHT, WIDTH
 from quorum_rl.envs.lunar_lander.joints import HINGES, LEG_DOWN, TIME_STEP
+from quorum_rl.envs.lunar_lander.world import LEAST_POWER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +32,19 @@ GROUND_AT_PAD: Final = 0.99 * PAD_HEIGHT
 ENGINES: Final = ("left", "main", "right")
 USUAL_ANGLE: Final = 0.42  # of a leg in flight: its motor holds it at the end of its range
 # In the hull's frame: where each engine's flame starts and where it ends.
-FLAMES: Final = {
-    1: ((-0.57, 0.45), (-0.95, 0.45)),
-    2: ((0.0, -0.34), (0.0, -1.1)),
-    3: ((0.57, 0.45), (0.95, 0.45)),
-}
+FLAMES: Final = (
+    ((-0.57, 0.45), (-0.95, 0.45)),
+    ((0.0, -0.34), (0.0, -1.1)),
+    ((0.57, 0.45), (0.95, 0.45)),
+)
+
+
+def _burning(actions: np.ndarray) -> NDArray[np.bool_]:
+    """Which of `ENGINES` burn; actions are a list, or continuous. Shapes: (3, steps)."""
+    if actions.ndim == 1:
+        return np.stack([actions == action for action in (1, 2, 3)])
+    main, side = actions.T
+    return np.stack([side < -LEAST_POWER, main > 0, side > LEAST_POWER])
 
 
 def _placed(local: Any, x: float, y: float, angle: float) -> Points:
@@ -52,16 +62,16 @@ def _shape(axes: "Axes", points: Points, colour: str) -> None:
     )
 
 
-def _lander_at(axes: "Axes", x: float, y: float, angle: float, action: int) -> None:
+def _lander_at(axes: "Axes", x: float, y: float, angle: float, burning: Any) -> None:
     """The lander from what an observation tells: legs as they usually are in flight."""
     for hinge in HINGES:
         turned = angle + hinge.reference_angle + math.copysign(USUAL_ANGLE, hinge.lowest)
         anchor = _placed([hinge.anchor], 0.0, 0.0, turned)[0]
         _shape(axes, _placed(LEG.vertices, x - anchor[0], y - anchor[1], turned), Colour.SKY)
     _shape(axes, _placed(HULL.vertices, x, y, angle), Colour.BLUE)
-    if action in FLAMES:
-        flame = _placed(FLAMES[action], x, y, angle)
-        axes.plot(*flame.T, color=Colour.ORANGE, linewidth=3, solid_capstyle="round", zorder=2)
+    for flame in itertools.compress(FLAMES, burning):
+        points = _placed(flame, x, y, angle)
+        axes.plot(*points.T, color=Colour.ORANGE, linewidth=3, solid_capstyle="round", zorder=2)
 
 
 def _flags(axes: "Axes") -> None:
@@ -131,8 +141,13 @@ def draw_episode(seen: np.ndarray, actions: np.ndarray, params: Any, state: Any)
     plain(angle, y_label="angle (°)")
     rows = figure.add_subplot(panels[3], sharex=speed)
     plain(rows, x_label="time (s)", y_label="engine")
-    active = np.stack([actions == action for action in FLAMES])
-    schedule(rows, active, TIME_STEP, ENGINES, [Colour.ORANGE, Colour.VERMILION, Colour.ORANGE])
+    schedule(
+        rows,
+        _burning(actions),
+        TIME_STEP,
+        ENGINES,
+        [Colour.ORANGE, Colour.VERMILION, Colour.ORANGE],
+    )
     over_time(figure, [speed, angle], rows, times[-1])
     return figure
 
@@ -144,9 +159,10 @@ def _path(axes: "Axes", seen: np.ndarray, actions: np.ndarray) -> None:
     axes.plot(PAD, [GROUND_AT_PAD] * 2, color=Colour.GREY, linewidth=3, solid_capstyle="butt")
     _flags(axes)
     axes.plot(x, y, color=Colour.GREY, linewidth=1, linestyle=":", zorder=1)
+    burning = _burning(actions)
     for step in np.unique(np.linspace(0, len(seen) - 1, FRAMES).round().astype(int)):
-        action = int(actions[step]) if step < len(actions) else 0
-        _lander_at(axes, float(x[step]), float(y[step]), float(seen[step, 4]), action)
+        on = burning[:, step] if step < len(actions) else ()
+        _lander_at(axes, float(x[step]), float(y[step]), float(seen[step, 4]), on)
     scene(axes)
     axes.set_xlim(min(0.0, x.min() - 1.5), max(WIDTH, x.max() + 1.5))
     axes.set_ylim(min(PAD_HEIGHT, y.min()) - 1.0, max(HEIGHT, y.max()) + 1.0)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from quorum_rl.envs import AnyWorld, Running, start
 from quorum_rl.errors import QuorumError
+from quorum_rl.experts.heads import new_actor
 from quorum_rl.experts.networks import Network, new_network
 
 Array = jax.Array
@@ -133,7 +134,7 @@ def new_agent(world: AnyWorld, recipe: PpoRecipe, key: Array, tuning: Tuning) ->
     sizes = (world.spaces.observation_size, *recipe.hidden)
     networks = Networks(
         # A small last gain starts the policy near the uniform one.
-        actor=new_network(actor_key, (*sizes, world.spaces.action_count), last_gain=0.01),
+        actor=new_actor(actor_key, sizes, world.spaces, last_gain=0.01),
         critic=new_network(critic_key, (*sizes, 1), last_gain=1.0),
     )
     zeros = jax.tree.map(jnp.zeros_like, networks)

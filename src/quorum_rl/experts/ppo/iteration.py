@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from quorum_rl.envs import AnyWorld, advance
+from quorum_rl.experts.heads import drawn, in_bounds, judged
 from quorum_rl.experts.networks import apply_network, in_precision
 from quorum_rl.experts.ppo.agent import Adam, Agent, Array, Networks, PpoRecipe, Tuning
 
@@ -75,15 +76,17 @@ def roll_out(
 ) -> tuple[Agent, Trace, Earned]:
     """Act for `roll_out_steps` steps in every copy of the agent's world."""
     actor, seen = in_precision(agent.networks.actor, recipe.dtype), agent.seen
+    bounds = world.spaces.action_bounds
 
     def step(carry: tuple[Agent, Earned], time: Array) -> tuple[tuple[Agent, Earned], Trace]:
         now, earned = carry
         step_key, action_key = jax.random.split(jax.random.fold_in(key, time))
         looked = (now.running.observation - seen.mean) / seen.deviation
-        log_probabilities = jax.nn.log_softmax(apply_network(actor, looked))
-        action = jax.random.categorical(action_key, log_probabilities)
+        action, log_probability = drawn(action_key, actor, looked, continuous=bool(bounds))
+        # The gradient is of what was drawn, the world gets what its bounds leave of it.
+        taken = in_bounds(action, bounds) if bounds else action
         running, seen_step = advance(
-            world, jax.random.split(step_key, recipe.copies), now.running, action, tuning.params
+            world, jax.random.split(step_key, recipe.copies), now.running, taken, tuning.params
         )
         done = seen_step.terminated | seen_step.truncated
         discounted = recipe.discount * now.discounted + seen_step.reward
@@ -91,7 +94,7 @@ def roll_out(
         trace = Trace(
             observation=looked,
             action=action,
-            log_probability=_taken(log_probabilities, action),
+            log_probability=log_probability,
             reward=seen_step.reward,
             next_observation=seen_step.next_observation,
             terminated=seen_step.terminated,
@@ -189,18 +192,13 @@ def improve(
 def loss(networks: Networks, recipe: PpoRecipe, batch: Batch) -> Array:
     """PPO's clipped objective, the critic's squared error, and a bonus for staying undecided."""
     networks = Networks(*(in_precision(network, recipe.dtype) for network in networks))
-    log_probabilities = jax.nn.log_softmax(apply_network(networks.actor, batch.observation))
-    ratio = jnp.exp(_taken(log_probabilities, batch.action) - batch.log_probability)
+    log_probability, entropy = judged(networks.actor, batch.observation, batch.action)
+    ratio = jnp.exp(log_probability - batch.log_probability)
     clipped = jnp.clip(ratio, 1 - recipe.clip, 1 + recipe.clip)
     gain = jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
-    entropy = -(jnp.exp(log_probabilities) * log_probabilities).sum(axis=-1).mean()
     value = apply_network(networks.critic, batch.observation)[..., 0]
     error = jnp.square(value - batch.value_target).mean()
-    return recipe.value_weight * error - gain - recipe.entropy_weight * entropy
-
-
-def _taken(log_probabilities: Array, action: Array) -> Array:
-    return jnp.take_along_axis(log_probabilities, action[..., None], axis=-1)[..., 0]
+    return recipe.value_weight * error - gain - recipe.entropy_weight * entropy.mean()
 
 
 def _adam(

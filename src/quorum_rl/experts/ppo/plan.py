@@ -133,8 +133,10 @@ class Preset:
 def preset(world: AnyWorld, name: PresetName) -> Preset:
     """The preset of a world; one that comes without Quorum is treated like CartPole."""
     available = len(world.settings().time_limit)
-    if world.name == "LunarLander":
+    if world.name.startswith("LunarLander"):
         return _lander(name)
+    if world.name == "Pendulum":
+        return _pendulum(name)
     if name == "small":
         settings = min(150, available)
         steps = {"Acrobot": 70_000, "HIV": 35_000}.get(world.name, 50_000)
@@ -178,6 +180,21 @@ def _lander(name: PresetName) -> Preset:
     plan = Plan(
         settings=50, candidates=2, experts=100, total_steps=250_000, learning_rates=(1e-3, 5e-4)
     )
+    return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
+
+
+def _pendulum(name: PresetName) -> Preset:
+    """What a torque does shows within a second: a discount that looks no further learns fastest."""
+    recipe = PpoRecipe(
+        roll_out_steps=128, slice_size=1024, epochs=10, discount=0.9, entropy_weight=0.0
+    )
+    if name == "paper":
+        plan = Plan(settings=1000, candidates=3, experts=3000, total_steps=500_000)
+        return Preset(plan, replace(recipe, half_precision=jax.default_backend() == "gpu"))
+    plan = Plan(
+        settings=150, candidates=3, experts=300, total_steps=120_000,
+        learning_rates=(1e-3, 5e-4, 2e-3),
+    )  # fmt: skip
     return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
 
 

@@ -22,10 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Bounds
 from quorum_rl.distributed import joined, over_experts, own_share, padded, placed
 from quorum_rl.envs import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts.evaluation import population_returns
+from quorum_rl.experts.heads import stretched
 from quorum_rl.experts.networks import Array, Network, folded
 from quorum_rl.experts.ppo.agent import Agent, PpoRecipe, Tuning, new_agent
 from quorum_rl.experts.ppo.iteration import Earned, population_iteration
@@ -174,7 +176,9 @@ def _judge(
 ) -> JudgedAgents:
     """The wave's policies and their returns, after those of the waves before."""
     count = len(wave.number)
-    network: Network = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], _folding()(agents))
+    network: Network = jax.tree.map(
+        lambda leaf: np.asarray(leaf)[:count], _folding(world.spaces.action_bounds)(agents)
+    )
     returns = population_returns(
         world,
         network,
@@ -191,13 +195,15 @@ def _judge(
     return joined
 
 
-@lru_cache(maxsize=1)
-def _folding() -> Any:
+@lru_cache(maxsize=4)
+def _folding(bounds: Bounds) -> Any:
     """Actors with the normalisation of observations folded in: an expert is self-contained."""
 
     def policies(agents: Agent) -> Network:
+        actor, seen = agents.networks.actor, agents.seen
         with jax.default_matmul_precision("highest"):
-            return jax.vmap(folded)(agents.networks.actor, agents.seen.mean, agents.seen.deviation)
+            made: Network = jax.vmap(folded)(actor, seen.mean, seen.deviation)
+        return stretched(made, bounds) if bounds else made
 
     return over_experts(policies)
 

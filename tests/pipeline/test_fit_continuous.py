@@ -1,0 +1,131 @@
+"""Fits of continuous actions: what is planned, charged, learned, judged, exported and refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from dosing import BOUNDS, dosing, right
+
+from quorum_rl.budget import check_certificate, read_ledger
+from quorum_rl.errors import QuorumError
+from quorum_rl.logs import Demonstrations, save_demonstrations
+from quorum_rl.pipeline import FitSettings, Fitted, fit
+from quorum_rl.policy import Policy
+from quorum_rl.report import publish
+
+SMALL: Final = FitSettings(private_steps=20, local_steps=10, transitions_per_expert=8)
+SEEN: Final = np.linspace(-0.9, 0.9, 20, dtype=np.float32)[:, None]
+
+
+def fitted(folder: Path, log: Demonstrations | None = None, **chosen: Any) -> Fitted:
+    usual: dict[str, Any] = {
+        "epsilon": 20.0,
+        "delta": 1e-3,
+        "accepted": ["one-expert-each", "own-names"],
+        "settings": SMALL,
+        "seed": 0,
+    }
+    return fit(log or dosing(folder.name), folder=folder, **usual | chosen)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    return fitted(tmp_path_factory.mktemp("doses") / "run", judges=0.2, return_bounds=(-5, 0))
+
+
+def off(made: Fitted) -> Any:
+    return np.abs(made.act(SEEN) - right(SEEN)).mean(axis=0)
+
+
+def test_a_fit_learns_the_doses_and_its_files_give_them(done: Fitted) -> None:
+    low, high = np.array(BOUNDS).T
+    assert (off(done) < (high - low) / 8).all(), off(done)
+    assert done.plan.release is None
+    again = Policy.load(done.folder / "policy.safetensors")
+    np.testing.assert_array_equal(again.act(SEEN), done.act(SEEN))
+    assert again.dictionary == dosing().declared.dictionary
+    check_certificate(done.folder / "certificate.json")
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(done: Fitted, tmp_path: Path) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    def cut(steps: int, _: int) -> bool:
+        if steps:
+            raise PowerCutError
+        return False
+
+    log = dosing("doses again")
+    choices: dict[str, Any] = {"judges": 0.2, "return_bounds": (-5, 0)}
+    with pytest.raises(PowerCutError):
+        fitted(tmp_path / "run", log, progress=cut, **choices)
+    made = fitted(tmp_path / "run", log, **choices)
+    np.testing.assert_array_equal(made.act(SEEN), done.act(SEEN))
+    assert len(read_ledger(made.folder / "ledger.jsonl").charges) == 2
+
+
+def test_judges_say_how_near_the_policy_comes_and_not_what_it_earns(done: Fitted) -> None:
+    said = done.judging
+    assert said is not None
+    assert said.value is None
+    assert said.mean_return is not None
+    assert len(said.agreement_by_action) == 2
+    words = said.describe(("dose", "flow"), continuous=True)
+    assert "how near the policy comes to what they did, 1 being the same" in words
+    assert "as near, in 'dose'" in words
+    assert any("finite actions" in note for note in done.plan.notes)
+
+
+def test_a_bundle_says_between_what_each_number_lies(tmp_path: Path) -> None:
+    made = fitted(tmp_path / "run", dosing(None), seed=None)
+    publish(made.folder, tmp_path / "bundle")
+    text = (tmp_path / "bundle" / "README.txt").read_text()
+    assert "What it answers, in this order:\n- dose, from -2 to 2\n- flow, from 0 to 1" in text
+
+
+@pytest.mark.parametrize("learner", ["bc-gaussian", "td3-bc", "iql"])
+def test_other_learners_of_continuous_actions_train(learner: str, tmp_path: Path) -> None:
+    made = fitted(tmp_path / learner, learner=learner)
+    low, high = np.array(BOUNDS).T
+    assert ((made.act(SEEN) >= low) & (made.act(SEEN) <= high)).all()
+
+
+def test_a_mapped_log_gives_the_same_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_demonstrations(dosing("mapped"), tmp_path / "log.arrow")
+    # One step: the tests' compiler rounds two programs alike only so far.
+    once = replace(SMALL, private_steps=1)
+    held = fitted(tmp_path / "held" / "run", dosing("held"), settings=once)
+    monkeypatch.setattr("quorum_rl.training.sources.MEMORY_SHARE", 0.0)
+    log = Demonstrations.open(tmp_path / "log.arrow")
+    mapped = fitted(tmp_path / "mapped" / "run", log, settings=once)
+    np.testing.assert_array_equal(mapped.act(SEEN), held.act(SEEN))
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"learner": "cql"}, "cql learns finite actions, and these are continuous"),
+        (
+            {"settings": replace(SMALL, method="solve", local_steps=None, private_steps=None)},
+            "method solve learns finite actions, and these are continuous: give local",
+        ),
+    ],
+)
+def test_what_continuous_actions_do_not_go_with_is_refused_for_free(
+    choices: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(QuorumError, match=said):
+        fitted(tmp_path / "run", **choices)
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_the_papers_method_says_that_nothing_is_released(tmp_path: Path) -> None:
+    selective = FitSettings(method="selective", private_steps=3, transitions_per_expert=4)
+    made = fitted(tmp_path / "run", settings=replace(selective, allow_noise=True))
+    assert made.released is None
+    assert any("densities have no floor" in note for note in made.plan.notes)
