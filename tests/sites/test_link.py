@@ -167,7 +167,7 @@ def test_the_public_keys_of_a_folder_are_those_of_its_sites(tmp_path: Path) -> N
     b"ssh-rsa AAAA", b"\xff\x00", b"",
     ed25519.Ed25519PrivateKey.generate().public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH),
-])  # fmt: skip
+], ids=["another kind, cut", "no text", "nothing", "another curve"])  # fmt: skip
 def test_a_public_key_of_another_kind_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "north.pub").write_bytes(content)
     with pytest.raises(QuorumError, match=r"north\.pub' holds no public ecdsa key"):
