@@ -79,10 +79,10 @@ def test_a_disk_that_fills_up_while_training_costs_nothing_but_time(
 
     write = RunFolder.save
 
-    def save_on_a_full_disk(place: RunFolder, standing: Any) -> None:
+    def save_on_a_full_disk(place: RunFolder, *given: Any) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(Path, "replace", full)
-            write(place, standing)
+            write(place, *given)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunFolder, "save", save_on_a_full_disk)

@@ -70,7 +70,7 @@ def test_a_configured_grid_is_trained_judged_and_certified(
         ("", "give the table [sweep.grid] or the table [sweep.random]"),
         ("[sweep.grid]\nclip-nrom = [1.0]", "did you mean clip-norm?"),
         ("[sweep.grid]\nclip-norm = 1.0", "must be a table of names"),
-        ('ray = "127.0.0.1:9"\n[sweep.grid]\nclip-norm = [1.0]', "leave --ray out"),
+        ('ray = "127.0.0.1:9"\n[sweep.grid]\nclip-norm = [1.0]', "--ray"),
         ('ledger = "x.jsonl"\n[sweep.grid]\nclip-norm = [1.0]', "add --select"),
     ],
 )
