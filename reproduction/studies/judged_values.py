@@ -2,10 +2,11 @@ r"""How often the judges' intervals of a policy's value hold, where the truth is
 
     python -m reproduction.studies.judged_values --out results/judged_values.parquet
 
-Two worlds: CartPole driven by linear rules, and the clinicians of the example. In each a policy
-that imitates and one by CQL, learned privately from 255 of 1000 experts at ε = 3, and two made by
-hand: one that is bad, and one that does what experts do but where it matters. For each size the
-values are fitted FITS times, on experts drawn anew from those 1000, with noise drawn anew. Then
+Worlds: CartPole driven by linear rules, the clinicians of the example, and three of ours with a
+crowd that understands the reference policy each in its way. In each there is a policy that imitates
+and one by CQL, learned privately from 255 of 1000 experts at ε = 3, and two made by hand: one that
+is bad, and one that does what experts do but where it matters. For each size the values are fitted
+FITS times, on experts drawn anew from those 1000, with noise drawn anew. Then
 RUNS times: one of these fits, as many new experts drawn from 1000 who taught nobody, their coins
 and the judges' noise. The policies are the same throughout.
 
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +46,7 @@ from quorum_rl.nets import Layer
 from quorum_rl.pipeline import fit
 from quorum_rl.policy import Policy
 from reproduction.results import write
+from reproduction.studies.judged_worlds import ACROBOT, HIV, LUNAR_LANDER, Known
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS, FITS, SHARE, POPULATION = 1000, 3, 0.15, 1000
@@ -155,6 +158,13 @@ def clinicians() -> World:
 
     units = (220.0, 100.0, 12.0, -50.0), (90.0, 30.0, 6.0, 75.0)
     return World("clinicians", log(1), log(2), (-10.0, 20.0), units, by_hand, truth)
+
+
+def of_reference(known: Known) -> World:
+    teachers, others = (known.crowd(POPULATION, seed) for seed in (1, 2))
+    by_hand = {name: Rule(rule) for name, rule in known.rules(teachers).items()}
+    units = known.units
+    return World(known.name, teachers, others, known.bounds, units, by_hand, known.truth)
 
 
 def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Demonstrations:
@@ -270,7 +280,9 @@ def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
 
 
 NAME: Final = ("world", "policy", "experts", "epsilon")
-WORLDS: Final = {"clinicians": clinicians, "cartpole": cartpole}
+WORLDS: Final = {"clinicians": clinicians, "cartpole": cartpole} | {
+    known.name.lower(): partial(of_reference, known) for known in (ACROBOT, HIV, LUNAR_LANDER)
+}
 
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description="Measure how often judged values hold.")

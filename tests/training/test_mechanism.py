@@ -211,7 +211,7 @@ def in_float64(each: Any, clip_norm: float) -> Any:
     return (rows * np.minimum(1, clip_norm / norms)).sum(axis=0), norms
 
 
-@pytest.mark.parametrize("chosen", [[], [4], [0, 3, 10], list(range(11))], ids=len)
+@pytest.mark.parametrize("chosen", [[], [0, 3, 10], list(range(11))], ids=len)
 @pytest.mark.parametrize("clip_norm", [0.05, 2.0, 1e4])  # clips all, some, none
 def test_the_sum_is_that_of_clipped_gradients_of_each_expert_but_for_rounding(
     learner: DenseLearner,

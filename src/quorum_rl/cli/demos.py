@@ -261,7 +261,8 @@ class Import:
         labels = named.action_labels
         if self.action_labels is not None:
             labels = tuple(self.action_labels.split(","))
-        bounds = tuple(map(_bounds_in, self.action_bounds)) or named.action_bounds
+        bounds = tuple(logs.range_in(text, "one of --action-bounds") for text in self.action_bounds)
+        bounds = bounds or named.action_bounds
         if bounds and not labels and not isinstance(columns.action, str):
             labels = columns.action
         facts = given(self, "fill clip unit")
@@ -288,16 +289,6 @@ class Import:
         return logs.Declared(
             action_count=count, observation_size=size, dictionary=kept, **given(self, names)
         )
-
-
-def _bounds_in(text: str) -> tuple[float, float]:
-    try:
-        low, high = map(float, text.split(":"))
-    except ValueError as error:
-        raise QuorumError(
-            f"--action-bounds has {text!r}: give two numbers, such as -2:2."
-        ) from error
-    return low, high
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TableColumns as TableColumns,
         columns_named as columns_named,
         observed_columns as observed_columns,
+        range_in as range_in,
         read_columns as read_columns,
         with_facts as with_facts,
         worth_keeping as worth_keeping,

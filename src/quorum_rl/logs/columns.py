@@ -244,6 +244,19 @@ def _column(name: str, facts: Mapping[str, Any]) -> Column:
     return Column(name, unit, facts.get("fill"), low, high, tuple(shape))
 
 
+def range_in(text: str, what: str) -> tuple[float, float]:
+    """The two numbers of a range that is written `40:400`.
+
+    Raises:
+        QuorumError: naming what it is the range of.
+    """
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError as error:
+        raise QuorumError(f"{what} is {text!r}: give two numbers, such as 40:400.") from error
+    return low, high
+
+
 def with_facts(
     columns: Sequence[Column],
     *,
@@ -261,12 +274,7 @@ def with_facts(
         if name not in known:
             raise unknown_name("column of the observation", name, known)
     for name, text in clip.items():
-        try:
-            low, high = map(float, text.split(":"))
-        except ValueError as error:
-            raise QuorumError(
-                f"the range of column {name!r} is {text!r}: give two numbers, such as 40:400."
-            ) from error
+        low, high = range_in(text, f"the range of column {name!r}")
         # What filled the old range may lie outside the new one.
         known[name] = replace(
             known[name], low=low, high=high, fill=fill.get(name, known[name].fill)
