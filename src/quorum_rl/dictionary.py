@@ -200,6 +200,13 @@ class Dictionary:
         centre, scale = zip(*said, strict=True)
         return centre, scale
 
+    @property
+    def said_of_actions(self) -> tuple[str, ...]:
+        """Each number of a continuous action, and between what it lies."""
+        names = self.action_labels or tuple(f"number {i}" for i in range(len(self.action_bounds)))
+        pairs = zip(names, self.action_bounds, strict=False)  # labels alone are of finite actions
+        return tuple(f"{name}, from {low:g} to {high:g}" for name, (low, high) in pairs)
+
     def name_at(self, number: int) -> str | None:
         """The column that this number of an observation belongs to, if it has a name."""
         for column in self.columns:

@@ -82,6 +82,9 @@ def test_judges_say_how_near_the_policy_comes_and_not_what_it_earns(done: Fitted
 def test_a_bundle_says_between_what_each_number_lies(tmp_path: Path) -> None:
     made = fitted(tmp_path / "run", dosing(None), seed=None)
     publish(made.folder, tmp_path / "bundle")
+    report = (tmp_path / "bundle" / "report.html").read_text()
+    assert "and answers with 2 (dose, from -2 to 2; flow, from 0 to 1), step by step" in report
+    assert "floor under every action" not in report
     text = (tmp_path / "bundle" / "README.txt").read_text()
     assert "What it answers, in this order:\n- dose, from -2 to 2\n- flow, from 0 to 1" in text
 

@@ -47,18 +47,11 @@ def parts_of(
             "What the policy sees, in this order", items=tuple(one.said for one in named.columns)
         )
     if named is not None and named.action_bounds:
-        yield Part("What it answers, in this order", items=tuple(_answered(named)))
+        yield Part("What it answers, in this order", items=named.said_of_actions)
     elif named is not None and named.action_labels:
         labels = tuple(f"{number}: {label}" for number, label in enumerate(named.action_labels))
         yield Part("What it answers", items=labels)
     yield Part("The files", items=tuple(f"{name}: {text}" for name, text in about.items()))
-
-
-def _answered(named: Dictionary) -> Iterator[str]:
-    """The numbers of a continuous action, and between what they lie."""
-    names = named.action_labels or tuple(f"number {i}" for i in range(len(named.action_bounds)))
-    for name, (low, high) in zip(names, named.action_bounds, strict=True):
-        yield f"{name}, from {low:g} to {high:g}"
 
 
 def plain_readme(parts: Iterable[Part], *, research: bool) -> str:
