@@ -310,7 +310,7 @@ def test_doubt_grows_with_disagreement_until_nobody_knows() -> None:
         return Answer(estimate, low, 1.0, (0.0, 1.0), tells=True)
 
     assert doubt_of(answer(1.0)) == 0
-    assert doubt_of(answer(0.8)) == pytest.approx(0.1)
+    assert doubt_of(answer(0.8)) == pytest.approx(0.15)
     assert doubt_of(answer(0.8, low=0.59)) == np.inf
     assert doubt_of(answer(0.69)) == doubt_of(answer(None)) == np.inf
 
