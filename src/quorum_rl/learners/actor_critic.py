@@ -19,7 +19,6 @@ from quorum_rl.learners.learner import (
     Networks,
     apply_network,
 )
-from quorum_rl.types import Transition
 
 CRITICS: Final = ("first_critic", "second_critic")
 
@@ -54,8 +53,3 @@ def lesser_value(target: Networks, observation: Array, action: Array) -> Array:
     """What the more cautious of two critics gives it."""
     first, second = (value_of(target, name, observation, action) for name in CRITICS)
     return jnp.minimum(first, second)
-
-
-def scaled(transition: Transition, by: float) -> Transition:
-    """The transition with its reward multiplied."""
-    return transition._replace(reward=by * transition.reward)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from quorum_rl.errors import require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.double_dqn import NOT_NEGATIVE, DoubleDqn
-from quorum_rl.learners.learner import Array, Outputs
+from quorum_rl.learners.double_dqn import DoubleDqn
+from quorum_rl.learners.learner import NOT_NEGATIVE, Array, Outputs
 from quorum_rl.learners.losses import negative_log_likelihood
 from quorum_rl.types import Transition
 

@@ -5,9 +5,9 @@ loss = Huber(Q(s, a) − y),    y = c r + γ Q̄(s', argmax Q(s', ·)),    Q̄ t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from quorum_rl.errors import POSITIVE, Rule, require
+from quorum_rl.errors import POSITIVE, require
 from quorum_rl.learners import defaults
 from quorum_rl.learners.learner import (
     Array,
@@ -17,10 +17,8 @@ from quorum_rl.learners.learner import (
     Outputs,
     apply_network,
 )
-from quorum_rl.learners.losses import bootstrapped_return, huber, of_action
+from quorum_rl.learners.losses import bootstrapped_return, huber, of_action, scaled
 from quorum_rl.types import Transition
-
-NOT_NEGATIVE: Final = Rule("0 or more", lambda value: value >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +43,8 @@ class DoubleDqn(DenseLearner):
         del key
         next_action = self.greedy(params, transition.next_observation)
         next_values = apply_network(target["action_values"], transition.next_observation)
-        scaled = transition._replace(reward=self.reward_scale * transition.reward)
-        return bootstrapped_return(scaled, of_action(next_values, next_action), self.discount)
+        paid = scaled(transition, self.reward_scale)
+        return bootstrapped_return(paid, of_action(next_values, next_action), self.discount)
 
     def loss_from_outputs(self, outputs: Outputs, goal: Array, transition: Transition) -> Array:
         value = of_action(outputs["action_values"], transition.action)

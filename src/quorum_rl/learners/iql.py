@@ -17,9 +17,15 @@ import jax.numpy as jnp
 
 from quorum_rl.errors import POSITIVE, Rule, require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.actor_critic import CRITICS, ActorCritic, lesser_value, scaled
-from quorum_rl.learners.learner import Array, Networks, Outputs, apply_network
-from quorum_rl.learners.losses import bootstrapped_return
+from quorum_rl.learners.actor_critic import CRITICS, ActorCritic, lesser_value
+from quorum_rl.learners.learner import (
+    NOT_NEGATIVE,
+    Array,
+    Networks,
+    Outputs,
+    apply_network,
+)
+from quorum_rl.learners.losses import bootstrapped_return, scaled
 from quorum_rl.types import Transition
 
 
@@ -43,7 +49,7 @@ class Iql(ActorCritic):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("expectile", self.expectile, Rule("between 0 and 1", lambda tau: 0 < tau < 1))
-        require("temperature", self.temperature, Rule("0 or more", lambda beta: beta >= 0))
+        require("temperature", self.temperature, NOT_NEGATIVE)
         require("most_weight", self.most_weight, POSITIVE)
 
     def output_sizes(self, action_count: int) -> Mapping[str, int]:

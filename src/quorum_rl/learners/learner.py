@@ -36,6 +36,7 @@ SIZES: Final = Rule(  # a tuple, because compiled functions are looked up by the
     "a tuple of numbers above 0",
     lambda sizes: isinstance(sizes, tuple) and all(size >= 1 for size in sizes),
 )
+NOT_NEGATIVE: Final = Rule("0 or more", lambda value: value >= 0)
 DISCOUNT: Final = Rule("a number from 0 to 1", lambda value: 0 <= value <= 1)
 CENTRE: Final = Rule(
     f"a tuple of numbers up to ±{LARGEST:g}",

@@ -16,6 +16,11 @@ def of_action(per_action: Array, action: Array) -> Array:
     return jnp.where(jnp.arange(per_action.shape[-1]) == action, per_action, 0).sum(axis=-1)
 
 
+def scaled(transition: Transition, by: float) -> Transition:
+    """The transition with its reward multiplied."""
+    return transition._replace(reward=by * transition.reward)
+
+
 def bootstrapped_return(transition: Transition, next_value: Array, discount: float) -> Array:
     """The reward and, unless the episode terminated, the discounted value of what follows.
 

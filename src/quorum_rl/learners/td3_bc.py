@@ -13,15 +13,20 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from quorum_rl.errors import Rule, require
+from quorum_rl.errors import require
 from quorum_rl.learners import defaults
-from quorum_rl.learners.actor_critic import CRITICS, ActorCritic, lesser_value, scaled, value_of
-from quorum_rl.learners.learner import Array, Networks, Outputs, apply_network
-from quorum_rl.learners.losses import bootstrapped_return
+from quorum_rl.learners.actor_critic import CRITICS, ActorCritic, lesser_value, value_of
+from quorum_rl.learners.learner import (
+    NOT_NEGATIVE,
+    Array,
+    Networks,
+    Outputs,
+    apply_network,
+)
+from quorum_rl.learners.losses import bootstrapped_return, scaled
 from quorum_rl.types import Transition
 
 LEAST_VALUE = 1e-3  # of |Q|, by which the policy's own loss is divided
-NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)

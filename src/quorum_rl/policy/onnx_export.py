@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from quorum_rl.nets import Network, widths
 # Operators of 2020 in a container of 2021: runtimes since onnxruntime 1.10 and its peers read them.
 OPERATOR_SET: Final = 13
 IR_VERSION: Final = 8
+
+
+class _Graph(NamedTuple):
+    """A model under way: the package that makes it, its nodes, and the weights that they use."""
+
+    onnx: Any
+    nodes: list[Any]
+    constants: list[Any]
 
 
 def write_onnx(
@@ -47,7 +55,7 @@ def write_onnx(
         constants += _floats(onnx, parts)
         seen = "prepared"
     answer = _choose_by_tanh if "squashed" in decision else _choose_highest
-    outputs = answer(onnx, networks, decision, dictionary, seen, nodes, constants)
+    outputs = answer(_Graph(onnx, nodes, constants), networks, decision, dictionary, seen)
     kinds, inputs = onnx.TensorProto, widths(next(iter(networks.values())))[0]
     graph = helper.make_graph(
         nodes,
@@ -74,21 +82,20 @@ def write_onnx(
 
 
 def _choose_highest(
-    onnx: Any,
+    graph: _Graph,
     networks: Mapping[str, Network],
     decision: Mapping[str, Any],
     dictionary: Dictionary,
     seen: str,
-    nodes: list[Any],
-    constants: list[Any],
 ) -> list[Any]:
     """Finite actions: the nodes after `seen`, their weights, and what they answer."""
+    onnx, nodes, constants = graph
     helper, kinds = onnx.helper, onnx.TensorProto
     highest, among_likely = networks[decision["highest"]], decision["among_likely"]
     raw_values = "values" if among_likely is None else "all_values"
-    _append_network(onnx, "highest", highest, seen, raw_values, nodes, constants)
+    _append_network(graph, "highest", highest, seen, raw_values)
     if among_likely is not None:
-        _append_network(onnx, "likely", networks[among_likely], seen, "logits", nodes, constants)
+        _append_network(graph, "likely", networks[among_likely], seen, "logits")
         nodes += _masking(helper)
         constants += _floats(onnx, (("threshold", decision["threshold"]), ("never", -np.inf)))
     # Of equal values the first wins, as in NumPy.
@@ -108,18 +115,17 @@ def _choose_highest(
 
 
 def _choose_by_tanh(
-    onnx: Any,
+    graph: _Graph,
     networks: Mapping[str, Network],
     decision: Mapping[str, Any],
     dictionary: Dictionary,
     seen: str,
-    nodes: list[Any],
-    constants: list[Any],
 ) -> list[Any]:
     """Continuous actions, likewise."""
+    onnx, nodes, constants = graph
     helper = onnx.helper
     network = networks[decision["squashed"]]
-    _append_network(onnx, "squashed", network, seen, "outputs", nodes, constants)
+    _append_network(graph, "squashed", network, seen, "outputs")
     low, high = np.asarray(dictionary.action_bounds, np.float32).T
     half = np.float32(2)
     numbers = {
@@ -140,16 +146,9 @@ def _choose_by_tanh(
     return [helper.make_tensor_value_info("actions", onnx.TensorProto.FLOAT, wide)]
 
 
-def _append_network(
-    onnx: Any,
-    name: str,
-    network: Network,
-    flow: str,
-    output: str,
-    nodes: list[Any],
-    constants: list[Any],
-) -> None:
+def _append_network(graph: _Graph, name: str, network: Network, flow: str, output: str) -> None:
     """Nodes from `flow` to `output`, and the weights they use."""
+    onnx, nodes, constants = graph
     for number, layer in enumerate(network):
         last = number == len(network) - 1
         weight, bias, made = (f"{name}.{number}.{part}" for part in ("weight", "bias", "linear"))
