@@ -214,8 +214,8 @@ def _judged(folder: Path, labels: Sequence[str] = ()) -> Maybe[Judged]:
         asked = {what: answer for what, answer in asked.items() if answer is not None}
         about = as_object(facts["judges"], "judges")
         near = about.get("continuous") is True
-        whole = "how near the policy comes to" if near else "how often the policy does"
-        asked[f"{whole} what they did"] = facts["agreement"]
+        agreement = "how near the policy comes to" if near else "how often the policy does"
+        asked[f"{agreement} what they did"] = facts["agreement"]
         each = "as near, in" if near else "the same, where they took"
         by_action = [
             (f"{each} {called(action, labels)}", answer)
