@@ -45,7 +45,7 @@ from quorum_rl.logs import Declared, Demonstrations, StepArrays, from_step_array
 from quorum_rl.nets import Layer
 from quorum_rl.pipeline import fit
 from quorum_rl.policy import Policy
-from reproduction.results import write
+from reproduction.results import add
 from reproduction.studies.judged_worlds import ACROBOT, HIV, LUNAR_LANDER, Known
 
 ROOT: Final = Path(__file__).parents[2]
@@ -290,5 +290,5 @@ if __name__ == "__main__":
     words.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
     given = words.parse_args()
     sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "examples")]
-    found = rows([WORLDS[name] for name in given.worlds])
-    write(given.out, {" ".join(str(row[name]) for name in NAME): row for row in found})
+    for found in rows([WORLDS[name] for name in given.worlds]):
+        add(given.out, " ".join(str(found[name]) for name in NAME), found)

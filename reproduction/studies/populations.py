@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -290,11 +291,10 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
     if there is not None:
         _check_same(name, there, facts)
     done = [] if there is None else there["done"]
-    for cell in PARTS[part](setting):
-        if cell.name in done:
-            continue
+
+    def do(cell: Cell) -> None:
         if _late(given, cell.name):
-            break
+            return
         begun = time.time()
         rows = [row | {"cell": cell.name} for row in cell.rows()]
         extend(given.out, name, facts, rows=rows, done=[cell.name])
@@ -302,6 +302,13 @@ def worked(given: argparse.Namespace, world: str, seed: int, part: str) -> None:
             shown = "noise" if row.get("returns", 0) is None else f"{row['mean']:.4g}"
             say(f"{cell.name:34} ε = {row.get('epsilon')} {shown}")
         say(f"{cell.name}: {time.time() - begun:.1f} s")
+
+    with ThreadPoolExecutor(given.threads) as pool:
+        try:
+            list(pool.map(do, (cell for cell in PARTS[part](setting) if cell.name not in done)))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _late(given: argparse.Namespace, what: str) -> bool:
@@ -361,6 +368,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("pops"), help="for large files")
     parser.add_argument("--out", type=Path, default=Path("results/populations.parquet"))
     parser.add_argument("--at-once", type=int, default=12, help="how many processes")
+    parser.add_argument("--threads", type=int, default=3, help="of each: one compiles, one trains")
     parser.add_argument("--until", type=float, help="begin nothing after so many seconds")
     parser.add_argument("--commit", help="of the code, where git is not at hand")
     parser.add_argument("--list", action="store_true", help="say what would be run, and stop")
@@ -375,7 +383,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def words_of(given: argparse.Namespace) -> list[str]:
     """What every process is told."""
     one = ("tuned_on", "experts", "seeds", "episodes", "steps", "programs", "folder", "out")
-    values = {name: getattr(given, name) for name in (*one, "commit", "deadline")}
+    values = {name: getattr(given, name) for name in (*one, "threads", "commit", "deadline")}
     words = [
         f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
     ]
