@@ -204,8 +204,15 @@ def tuning(setting: Setting) -> Iterator[Cell]:
 
 
 def _tried(setting: Setting, offers: Sequence[Offer], count: int) -> Rows:
+    """What they earn; those that diverge, and so end a training, are found by themselves."""
     ways = [offer.way for offer in offers]
-    rows = setting.learned(ways, count, learns=ways[0].learner)
+    try:
+        rows = setting.learned(ways, count, learns=ways[0].learner)
+    except QuorumError:
+        if len(offers) > 1:
+            return [row for offer in offers for row in _tried(setting, [offer], count)]
+        way, worst = ways[0], [-np.inf] * setting.given.seeds
+        rows = [{"method": way.name, "learns": way.learner, "returns": worst, "mean": -np.inf}]
     numbered = zip(offers, rows, strict=True)
     return [row | {"number": offer.number} for offer, row in numbered]
 
