@@ -289,7 +289,7 @@ def test_settings_are_counted() -> None:
 
 
 def test_pictures_are_drawn_of_what_is_there() -> None:
-    for picture in (tables.by_experts, tables.by_method, tables.by_release):
+    for picture in (tables.by_experts, tables.by_method, tables.beside_others):
         (axes,) = picture(made_up()).axes
         assert axes.get_title() == "CartPole"
         assert len(axes.containers) >= 1

@@ -54,7 +54,10 @@ PAGES: Final[dict[str, Sections]] = {
         "released": few.released,
     },
     "docs/judging.md": {"values": judging.values},
+    "docs/results.md": {"headline": lambda: populations.headline(whole("populations"))},
     "docs/reproduction.md": {
+        "offered": lambda: populations.settings(whole("populations")),
+        "released": lambda: populations.released(whole("populations")),
         "result": result.fractions,
         "goals": paper.goals,
         "experts": paper.experts,
@@ -86,13 +89,6 @@ PAGES: Final[dict[str, Sections]] = {
     },
     "docs/scale.md": {"devices": studies.devices},
 }
-RESULTS: Final = "docs/results.md"  # from when it is there
-if (ROOT / RESULTS).exists():
-    PAGES[RESULTS] = {
-        "headline": lambda: populations.headline(whole("populations")),
-        "settings": lambda: populations.settings(whole("populations")),
-        "released": lambda: populations.released(whole("populations")),
-    }
 
 
 def rendered(page: str, sections: Sections) -> str:
@@ -112,9 +108,8 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     yield "few-experts", few.picture()
     yield "result", result.picture()
     yield "paper-experts", result.picture_of_experts()
-    if RESULTS in PAGES:
-        for draw in (populations.by_experts, populations.by_method, populations.by_release):
-            yield f"results-{draw.__name__.replace('_', '-')}", draw(whole("populations"))
+    for draw in (populations.by_experts, populations.by_method, populations.beside_others):
+        yield f"results-{draw.__name__.replace('_', '-')}", draw(whole("populations"))
     yield from audit.pictures().items()
     yield from concepts.pictures()
 

@@ -50,6 +50,10 @@ class World(NamedTuple):
             for seed, rows in self.parts.get(part, {}).items()
         }
 
+    def every(self, part: str) -> list[dict[str, Any]]:
+        """The rows of all populations."""
+        return [row for rows in self.parts.get(part, {}).values() for row in rows]
+
     def returns(self, part: str, **chosen: Any) -> Table | None:
         """Each seed's return in each population, or nothing where not every population has it."""
         found = self.rows(part, **chosen).values()
@@ -99,11 +103,12 @@ def _shown(found: Estimate) -> str:
 
 
 def headline(results: Results) -> str:
-    """The page's one table: every world where a goal was set."""
+    """The page's one table: every world where a goal was set, with fewer experts if that is all."""
     rows = []
     for world in worlds(results):
         random = get_world(world.name).facts.random_return
-        for (count, epsilon), goal in GOALS.items():
+        for (asked, epsilon), goal in GOALS.items():
+            count = min(asked, max(row["experts"] for row in world.every("ours")))
             ours = earned(world, experts=count, epsilon=epsilon)
             if ours is None:
                 continue
@@ -164,11 +169,7 @@ def released(results: Results) -> str:
     """What a release adds or costs, at each ε and on average over all."""
     rows = []
     for world in worlds(results):
-        cells = {
-            (row["experts"], row["trajectories"])
-            for each in world.rows("release").values()
-            for row in each
-        }
+        cells = {(row["experts"], row["trajectories"]) for row in world.every("release")}
         for (count, trajectories), way in (
             (cell, way) for cell in sorted(cells, reverse=True) for way in MADE
         ):
@@ -230,23 +231,29 @@ def by_method(results: Results, count: int = 1000) -> Figure:
     return _framed(figure, panes, f"ε, {count} experts")
 
 
-def by_release(results: Results, count: int = 1000) -> Figure:
-    """What a release adds, by the length of the logs, on average over every ε."""
+def beside_others(results: Results, count: int = 1000, epsilon: float = 1.0) -> Figure:
+    """The default at one ε, what experts earn without straying, and learners without privacy."""
     every = worlds(results)
-    figure, panes = panels(1, len(every), (11, 4))
+    figure, panes = panels(1, len(every), (11, 3.6))
     for axes, world in zip(panes, every, strict=True):
-        axes.axhline(0, color=INK, lw=1.2, ls=(0, (4, 3)))
-        for way, style in zip(MADE, ("o-", "s-", "o:", "s:"), strict=True):
-            found = {length: gained(world, way, count, length, EPSILONS) for length in (3, 5, 20)}
-            points: dict[float, Estimate] = {
-                length: point for length, point in found.items() if point is not None
-            }
-            if points:
-                colour = INK if "one" not in way else FAINT
-                error_bars(axes, points, fmt=style, color=colour, label=way, lw=1.3)
-        axes.set_title(world.name, fontsize=12, color=INK, pad=9)
-        bare(axes)
-    return _framed(figure, panes, f"trajectories of each of {count} experts")
+        found = {
+            f"the default, ε = {epsilon:g}": earned(world, experts=count, epsilon=epsilon),
+            "greedy experts": world.experts("greedy"),
+        } | {
+            f"{learner}, no privacy": world.returns("bound", method=FREE, learns=learner)
+            for learner in LEARNERS
+        }
+        for place, returns in enumerate(found.values()):
+            if returns is not None:
+                shape = INK if place == 0 else FAINT
+                points: Mapping[float, Estimate] = {
+                    float(place): fraction(returns, world.experts())
+                }
+                error_bars(axes, points, fmt="o", color=shape, lw=1.3)
+        axes.set_xticks(range(len(found)), list(found), rotation=60, ha="right", fontsize=9)
+        axes.set_xlim(-0.6, len(found) - 0.4)
+        _named(axes, world)
+    return _framed(figure, panes, "")
 
 
 def _line(
@@ -267,6 +274,8 @@ def _line(
 def _named(axes: Any, world: World) -> None:
     axes.axhline(1, color=INK, lw=1.2, ls=(0, (4, 3)))
     axes.set_title(world.name, fontsize=12, color=INK, pad=9)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.9), max(high, 1.1))  # what is next to nothing looks like that
     bare(axes)
 
 
