@@ -218,7 +218,9 @@ def naive(taught: Demonstrations, policy: Any, values: Values) -> tuple[float, f
     return float(worth.mean()), float(worth.std() / np.sqrt(len(worth)))
 
 
-def measured(world: World, name: str, policy: Any, m: int, epsilon: float) -> dict[str, Any]:
+def measured(
+    world: World, name: str, policy: Any, truth: float, m: int, epsilon: float
+) -> dict[str, Any]:
     low, high = world.bounds
     declared = replace(world.others.declared, minimum_experts=m)
     judges = Judges(share=SHARE, return_bounds=world.bounds)
@@ -231,7 +233,7 @@ def measured(world: World, name: str, policy: Any, m: int, epsilon: float) -> di
     returns = np.array([np.mean([world.others.episode(e).rewards.sum()
                                  for e in world.others.episodes_of(i)])
                         for i in range(POPULATION)])  # fmt: skip
-    truth, today = world.truth(policy), float(np.clip(returns, low, high).mean())
+    today = float(np.clip(returns, low, high).mean())
     found = []
     for run in range(RUNS):
         rows, (middle, error) = fits[run % FITS]
@@ -272,8 +274,9 @@ def measured(world: World, name: str, policy: Any, m: int, epsilon: float) -> di
 def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
     for world in (made() for made in worlds):
         for name, policy in policies(world).items():
+            truth = world.truth(policy)
             for m, epsilon in (FEW, *SIZES):
-                row = measured(world, name, policy, m, epsilon)
+                row = measured(world, name, policy, truth, m, epsilon)
                 print({key: round(value, 3) if isinstance(value, float) else value
                        for key, value in row.items()}, flush=True)  # fmt: skip
                 yield row
