@@ -144,7 +144,7 @@ def judged(
     Policies of one network are judged in one program, whatever its size.
     """
     if any(len(run.params) > 1 for run in every):
-        return [_judged_alone(run, world, seeds, episodes) for run in every]
+        return [judged_alone(run, world, seeds, episodes) for run in every]
     judge: Learner = learner_for(declared, "bc", hidden_sizes=(WIDE, WIDE))
     rows = []
     room = len(EPSILONS) * len(COUNTS)  # one shape of the program
@@ -161,7 +161,7 @@ def judged(
     return rows
 
 
-def _judged_alone(run: Trained, world: AnyWorld, seeds: int, episodes: int) -> dict[str, Any]:
+def judged_alone(run: Trained, world: AnyWorld, seeds: int, episodes: int) -> dict[str, Any]:
     """The same with the learner that made the policies."""
     numbers, key = np.arange(seeds, dtype=np.int32), jax.random.key(0)
     found = returns_of(run.plan.learner, run.params, world, None, key, episodes, numbers)

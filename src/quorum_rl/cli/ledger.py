@@ -63,8 +63,8 @@ class Show:
             "spent_epsilon": spent,
             "torn": record.torn,
             "charges": [
-                f"{charge.date} {charge.run}: {_in_words(charge.event)}"
-                for charge in record.charges
+                f"{charge.date} {charge.run}: {privacy.kind_of(event)}, {privacy.in_words(event)}"
+                for charge, event in ((each, each.event) for each in record.charges)
             ],
             "marks": [mark.text for mark in record.marks],
         }
@@ -79,20 +79,3 @@ class Show:
                 f"the last line of the ledger {str(self.file)!r} {what}, so all of its budget "
                 "counts as spent: bring the file back as it was last written."
             )
-
-
-def _in_words(event: object) -> str:
-    if isinstance(event, privacy.ReleaseEvent):
-        return (
-            f"release, mode {event.mode}, {event.iterations} iterations, "
-            f"threshold {event.threshold:.1f}"
-        )
-    assert isinstance(event, privacy.TrainingEvent | privacy.SelectionEvent)  # there is no other
-    what = "training,"
-    if isinstance(event, privacy.SelectionEvent):
-        what = f"selection, the best of {event.mean_trials} trainings in the mean, each"
-    return (
-        f"{what} {event.steps} steps at rate {event.sampling_rate:.4g}, "
-        f"noise multiplier {event.noise_multiplier:.4g}"
-        + ("" if event.part == privacy.EVERYBODY else f", of the {event.part} part alone")
-    )

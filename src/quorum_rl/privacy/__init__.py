@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TrainingEvent as TrainingEvent,
         event_from_json as event_from_json,
         event_to_json as event_to_json,
+        in_words as in_words,
         kind_of as kind_of,
         largest_probability as largest_probability,
     )

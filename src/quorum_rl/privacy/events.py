@@ -192,6 +192,31 @@ def kind_of(event: Event) -> str:
     return next(name for name, kind in _KINDS.items() if isinstance(event, kind))
 
 
+_OF_PART: Final[dict[Part, str]] = {
+    "everybody": "",
+    "training": ", of those who do not judge",
+    "judging": ", of those who judge",
+}
+
+
+def in_words(event: Event) -> str:
+    """What was done, for people."""
+    if isinstance(event, ReleaseEvent):
+        floor = f"floor {event.p_min:g}" if event.p_min else f"stop {event.stop_probability:g}"
+        return (
+            f"{event.iterations:,} trajectories of at least {event.experts:,} experts, threshold "
+            f"{event.threshold:.1f}, noise scales {event.threshold_noise_scale:.3g} and "
+            f"{event.query_noise_scale:.3g}, {floor}, mode {event.mode}"
+        )
+    steps = (
+        f"{event.steps:,} steps, each expert drawn with probability {event.sampling_rate:.4g}, "
+        f"noise multiplier {event.noise_multiplier:.4g}{_OF_PART[event.part]}"
+    )
+    if isinstance(event, SelectionEvent):
+        return f"the best of {event.mean_trials:,} trainings in the mean, each of {steps}"
+    return steps
+
+
 def event_to_json(event: Event) -> dict[str, Any]:
     """The event as plain data, with its kind, and with its part where that is not everybody."""
     facts = {"event": kind_of(event), **asdict(event)}

@@ -18,10 +18,9 @@ from quorum_rl.files import plain_bytes
 from quorum_rl.json_files import reading
 from quorum_rl.privacy import (
     Event,
-    Part,
     ReleaseEvent,
-    SelectionEvent,
     event_from_json,
+    in_words,
     total_epsilon,
 )
 from quorum_rl.report.facts import Guarantee, ListedCharge, Maybe, Missing, Notice, Spending, Stage
@@ -37,11 +36,6 @@ GONE_ON: Final = Notice(
     "The ledger has gone on",
     "It was charged again after this certificate, which does not cover what came later.",
 )
-_OF_PART: Final[dict[Part, str]] = {
-    "everybody": "",
-    "training": ", of those who do not judge",
-    "judging": ", of those who judge",
-}
 NEARLY_CERTAIN: Final = 0.99
 LARGE_EPSILON: Final = Notice(
     "ε is large",
@@ -117,7 +111,7 @@ def _spending(made: Certificate, events: list[Event]) -> Spending:
             stage="release" if isinstance(event, ReleaseEvent) else "private steps",
             run=str(facts["run"]),
             at=str(facts["at"]),
-            words=_in_words(event),
+            words=in_words(event),
             epsilon=total_epsilon([event], made.delta),
         )
         for facts, event in zip(made.events, events, strict=True)
@@ -135,23 +129,6 @@ def _spending(made: Certificate, events: list[Event]) -> Spending:
         allowed=made.budget_epsilon,
         charges=charges,
     )
-
-
-def _in_words(event: Event) -> str:
-    if isinstance(event, ReleaseEvent):
-        floor = f"floor {event.p_min:g}" if event.p_min else f"stop {event.stop_probability:g}"
-        return (
-            f"{event.iterations:,} trajectories of at least {event.experts:,} experts, threshold "
-            f"{event.threshold:.1f}, noise scales {event.threshold_noise_scale:.3g} and "
-            f"{event.query_noise_scale:.3g}, {floor}, mode {event.mode}"
-        )
-    steps = (
-        f"{event.steps:,} steps, each expert drawn with probability {event.sampling_rate:.4g}, "
-        f"noise multiplier {event.noise_multiplier:.4g}{_OF_PART[event.part]}"
-    )
-    if isinstance(event, SelectionEvent):
-        return f"the best of {event.mean_trials:,} trainings in the mean, each of {steps}"
-    return steps
 
 
 def _notices(made: Certificate) -> list[Notice]:
