@@ -149,4 +149,4 @@ def _played(known: Known, preferences: Callable[[Any, Any], Any]) -> Any:
 
 ACROBOT = Known("Acrobot", 200, (-200.0, 0.0))
 HIV = Known("HIV", 50, (0.0, 3e9))
-LUNAR_LANDER = Known("LunarLander", 400, (-500.0, 350.0))
+LUNAR_LANDER = Known("LunarLander", 400, (-1000.0, 350.0))
