@@ -88,6 +88,7 @@ cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
 cli/test_fit_with_judges.py
+cli/test_own_network_command.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py
@@ -117,6 +118,7 @@ pipeline/test_fit_chosen.py
 pipeline/test_fit_continuous.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
+pipeline/test_fit_own_network.py
 pipeline/test_fit_pays.py
 pipeline/test_fit_units.py
 pipeline/test_own_contribution.py
