@@ -104,7 +104,7 @@ def test_the_learner_it_is_given_is_that_of_its_fit(
             Policy.load(path, learner=learner)
 
     refused(Alike, "the learner is the class Alike: give an instance")
-    refused(Steering(), "the policy acts by Alike, and the learner is Steering")
+    refused(Steering(), "the policy acts by 'Alike', not by 'Steering': give its own learner")
     refused(Alike(filters=4), "has the settings filters 3, and this Alike has filters 4")
     with monkeypatch.context() as patched:
         patched.setattr(own_networks, "BIASES", 2)  # as another version of a package might
@@ -135,6 +135,7 @@ def changed(path: Path, change: Any) -> Path:
         lambda said: said["code"].update(sizes=[4]),
         lambda said: said["code"].update(sizes=[4, 0]),
         lambda said: said["code"].pop("sha256"),
+        lambda said: said["code"].update(sha256="a file\n"),
         lambda said: said["code"].update(settings=[]),
         lambda said: said.update(code="a file"),
         lambda said: said["parameters"].update({"head.bias": [3, 1]}),

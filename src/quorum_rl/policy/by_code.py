@@ -5,6 +5,7 @@ digest says; nobody but the user can say where it is, so that no file runs anyth
 """
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from quorum_rl.own_code import file_digest
 from quorum_rl.policy.file import Floats
 
 ROOT: Final = "parameters"  # what a tree is called that is one array
+LONGEST: Final = 300  # characters of a list in a message
 ROWS: Final = 4096  # at most so many observations at once
 
 
@@ -69,7 +71,9 @@ class ByCode:
             raise QuorumError(f"the learner is the class {learner.__name__}: give an instance.")
         name = learner_name(learner)
         if name != called:
-            raise QuorumError(f"the policy acts by {called}, and the learner is {name}: give that.")
+            raise QuorumError(
+                f"the policy acts by {reprlib.repr(called)}, not by {name!r}: give its own learner."
+            )
         code, settings = _code_of(learner), _settings_of(learner)
         if code != self.code:
             raise QuorumError(
@@ -283,4 +287,5 @@ def _code_of(learner: Any) -> str:
 
 
 def _listed(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {fact}" for name, fact in facts.items()) or "none"
+    said = ", ".join(f"{name} {fact}" for name, fact in facts.items()) or "none"
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"

@@ -5,6 +5,7 @@ weights, because a flipped bit in a weight would else be another policy.
 """
 
 import json
+import re
 import reprlib
 from collections.abc import Mapping
 from itertools import pairwise
@@ -22,6 +23,7 @@ FORMAT: Final = 2  # of policies that act by code; that of networks is 1
 HEADER_KEY: Final = "quorum_rl.policy"
 ACTIVATION: Final = "relu"
 
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 DECISIONS: Final = ({"highest", "among_likely", "threshold"}, {"squashed"})  # finite, continuous
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -113,7 +115,7 @@ def _check_code(said: Any) -> None:
     sizes = said["sizes"]
     if not (
         set(said) == {"sha256", "settings", "sizes"}
-        and isinstance(said["sha256"], str)
+        and DIGEST.fullmatch(said["sha256"])
         and isinstance(said["settings"], dict)
         and isinstance(sizes, list)
         and len(sizes) == 2
