@@ -2,13 +2,13 @@
 
 Made-up experts say whether a bar in a noisy picture stands or lies, wherever it is. A convolution
 says so with 90 parameters, and the fewer there are, the less noise a fit adds. Nothing in the
-library has to change. Policies of networks that are not dense have no file format, so this
-program pays, trains and keeps the parameters itself.
+library has to change; a log of such pictures in a file is fitted by
+
+    quorum fit pictures.arrow --learner examples/own_network.py:Convolution --epsilon 1 ...
 """
 
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,21 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from quorum_rl import Budget, Demonstrations
-from quorum_rl.budget import Ledger, OsEntropy, jax_key_data
+from quorum_rl import Demonstrations, Policy, fit
 from quorum_rl.learners import negative_log_likelihood
 from quorum_rl.logs import Declared, StepArrays, from_step_arrays
-from quorum_rl.pipeline import (
-    FitSettings,
-    Keys,
-    charge_training,
-    fresh,
-    plan_fit,
-    runs_of,
-    steps_of,
-    train_runs,
-)
-from quorum_rl.training import expert_data, result_of
+from quorum_rl.pipeline import FitSettings
 from quorum_rl.types import Transition
 
 SIDE = 6  # of a picture, in pixels
@@ -97,33 +86,19 @@ def logs(experts: int, each: int) -> Demonstrations:
     )
 
 
-def trained(learner: Convolution, log: Demonstrations, folder: Path) -> Any:
-    """Private parameters at ε = 1, paid for before anything is read."""
-    settings = FitSettings(local_steps=10, private_steps=30)  # fewer than usual, to be quick
-    plan = plan_fit(log.declared, learner, epsilon=1, delta=1e-4, settings=settings)
-    print(plan.describe())
-    assert plan.private is not None
-    assert plan.mostly_noise is None
-    budget = Budget.create(folder / "experts.ledger", epsilon=1, delta=1e-4)
-    with Ledger.open(budget.ledger) as opened:
-        event = plan.private.event(plan.private_steps)
-        charge_training(
-            opened, event, log, run="own network", accepted=["one-expert-each"], whole_log=True
-        )
-    entropy = OsEntropy()
-    keys = Keys(*(np.array([jax_key_data(entropy)]) for _ in Keys._fields))
-    steps = steps_of(plan, 1, order=0)
-    runs = runs_of([plan], keys, steps)
-    begun = fresh(plan, runs, (log.declared.observation_size, log.declared.action_count))
-    state = train_runs(plan, runs, steps, begun, expert_data(log))
-    print(budget.certificate(1e-4).statement)
-    return jax.tree.map(lambda leaf: leaf[0], result_of(plan.recipe, state))
-
-
 if __name__ == "__main__":
     learner = Convolution()
     with tempfile.TemporaryDirectory() as folder:
-        params = trained(learner, logs(experts=100, each=50), Path(folder))
+        fitted = fit(
+            logs(experts=100, each=50),
+            epsilon=1,
+            delta=1e-4,
+            learner=learner,
+            settings=FitSettings(local_steps=10, private_steps=30),  # fewer than usual, to be quick
+            folder=folder,
+            accepted=["one-expert-each"],
+        )
+        policy = Policy.load(fitted.folder / "policy.safetensors", learner=learner)
     seen, lies = pictures(np.random.default_rng(1), 2000)
-    right = float((np.asarray(learner.act(params, jnp.asarray(seen))) == lies).mean())
+    right = float((policy.act(seen) == lies).mean())
     print(f"It is right about {right:.0%} of new pictures; guessing is about 50%.")

@@ -88,6 +88,7 @@ cli/test_demo.py
 cli/test_failures.py
 cli/test_fit_command.py
 cli/test_fit_with_judges.py
+cli/test_own_network_command.py
 cli/test_plan_command.py
 envs/test_hiv.py
 envs/test_integrators.py
@@ -95,6 +96,7 @@ envs/test_lunar_lander.py
 envs/test_lunar_lander_world.py
 envs/test_own_world.py
 envs/test_reference.py
+envs/test_remembering.py
 envs/test_rollout.py
 envs/test_units.py
 experts/test_checkpoint.py
@@ -115,10 +117,13 @@ pipeline/test_crash_points.py
 pipeline/test_fit.py
 pipeline/test_fit_chosen.py
 pipeline/test_fit_continuous.py
+pipeline/test_fit_history.py
 pipeline/test_fit_interrupted.py
 pipeline/test_fit_judged.py
+pipeline/test_fit_own_network.py
 pipeline/test_fit_pays.py
 pipeline/test_fit_units.py
+pipeline/test_flax.py
 pipeline/test_own_contribution.py
 pipeline/test_plan_fit.py
 pipeline/test_rule.py

@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.envs import (
     AnyWorld,
     Facts,
@@ -37,12 +38,14 @@ from quorum_rl.evaluation import (
     gymnasium_returns,
     interquartile_mean,
     paired_difference,
+    policy_returns,
     returns_of,
     scores_of,
     summarise,
 )
-from quorum_rl.learners import Bc, DoubleDqn, Learner
+from quorum_rl.learners import Bc, DoubleDqn, Learner, Outputs
 from quorum_rl.nets import Layer
+from quorum_rl.pipeline import policy_of
 from quorum_rl.pytree import pytree
 
 CARTPOLE = get_world("CartPole")
@@ -353,3 +356,28 @@ def test_a_protocol_averages_the_scores_of_each_run() -> None:
     np.testing.assert_allclose(paper.average(list(scores)), scores.mean(axis=0))
     with pytest.raises(QuorumError, match="11 evaluations"):
         paper.average([*scores, scores[0]])
+
+
+class Coded(Bc):
+    """The same, but that its policies act by code."""
+
+    def scores(self, outputs: Outputs) -> jax.Array:
+        return super().scores(outputs)
+
+
+def test_a_policy_that_acts_by_code_earns_what_the_same_networks_do() -> None:
+    world, key = get_world("Pendulum"), jax.random.key(0)
+    sizes, bounds = (3, 1), world.spaces.action_bounds
+    params = Bc(hidden_sizes=(4,), action_bounds=bounds).init(key, *sizes)
+    by_data, by_code = (
+        policy_of(
+            kind(hidden_sizes=(4,), action_bounds=bounds),
+            params,
+            dictionary=Dictionary(action_bounds=bounds),
+            sizes=sizes,
+        )
+        for kind in (Bc, Coded)
+    )
+    assert by_code.by_code is not None
+    earned = policy_returns(by_data, world, key, 3)
+    np.testing.assert_allclose(policy_returns(by_code, world, key, 3), earned, rtol=1e-4)

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cached_property, partial
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -41,6 +42,20 @@ def code_digest(*things: Any) -> str:
     seen: set[int] = set()
     said = [_said(thing, seen) for thing in things]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def file_digest(kind: type) -> str | None:
+    """The SHA-256 of the file that a class's methods are written in; None if they are in none.
+
+    Of a class without methods it is that of the first it derives from. Unlike `code_digest` it is
+    the same for every version of Python.
+    """
+    for name, member in (one for base in kind.__mro__ for one in vars(base).items()):
+        code = getattr(_function_in(member) or member, "__code__", None)
+        if code is not None and not name.startswith("__"):  # a dataclass makes those
+            path = Path(code.co_filename)
+            return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return None
 
 
 def _is_own(thing: Any) -> bool:

@@ -228,10 +228,10 @@ class Misnaming(Silent):
 @pytest.mark.parametrize(
     ("learner", "complaint"),
     [
-        (Scoring(), "policies of Scoring cannot be .* define its method decision instead of sco"),
+        (Scoring(), "policies of Scoring act by code: give sizes"),
         (Silent(), "Silent does not say how it decides: define its method decision"),
         (Misnaming(), "decides by 'polices', .* name in its decision one of policy"),
-        (object(), "policies of object cannot be .* derive it from quorum_rl.learners.DenseLearn"),
+        (object(), "policies of object act by code: give sizes"),
     ],
 )
 def test_a_learner_that_does_not_say_how_it_decides_is_told_how(

@@ -111,7 +111,7 @@ def test_what_is_not_a_policy_is_named(tmp_path: Path) -> None:
     [
         (
             {"format": FORMAT + 1},
-            r"has format 2 and .* reads up to 1: install a newer one with pip",
+            r"has format 3 and .* reads up to 2: install a newer one with pip",
         ),
         ({"format": 0}, "its description is not one of a policy"),
         ({"format": "1"}, "its description is not one of a policy"),

@@ -8,10 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import jax
 import numpy as np
 from fits import crowd
 from ledger_files import ACCEPTED, DELTA, FLOOR, TRAINING, certificate_in, charge, ledger_of, pool
 from mutations import mutated, mutated_json
+from own_networks import Alike
 from reported_runs import write_run
 from run_folders import Making, some_prefixes
 
@@ -42,6 +44,7 @@ from quorum_rl.logs import (
     save_demonstrations,
     write_table,
 )
+from quorum_rl.pipeline.export import policy_of
 from quorum_rl.pipeline.folder import RunFolder
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import plan_release
@@ -247,6 +250,18 @@ def policy(folder: Path) -> Kind:
     return Kind(run / "policy.safetensors", facts)
 
 
+def policy_by_code(folder: Path) -> Kind:
+    params = Alike().init(jax.random.key(0), 3, 2)
+    policy_of(Alike(), params, sizes=(3, 2)).save(folder / "policy.safetensors")
+
+    def facts(path: Path) -> Any:
+        found = Policy.load(path, learner=Alike()).by_code
+        assert found is not None
+        return found.said, arrays(*found.parameters.values())
+
+    return Kind(folder / "policy.safetensors", facts)
+
+
 def private_keys(folder: Path) -> Kind:
     entropy = SeededEntropy(1)
     run = RunFolder(folder / "run")
@@ -375,7 +390,7 @@ def sweep_table(folder: Path) -> Kind:
 
 KINDS: Final = (
     experts, native_log, parquet_log, csv_log, released, plan, ledger, rehashed_ledger, certified,
-    signature, a_witness, run_config, run_metrics, run_judging, policy, private_keys,
-    private_release, private_trials, private_remaining, private_state, bundle, configuration,
-    columns_file, sweep_table,
+    signature, a_witness, run_config, run_metrics, run_judging, policy, policy_by_code,
+    private_keys, private_release, private_trials, private_remaining, private_state, bundle,
+    configuration, columns_file, sweep_table,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import quorum_rl
 from quorum_rl import evaluation
-from quorum_rl.cli.flags import POLICY, GymnasiumFlags, given, world_to_use
+from quorum_rl.cli.flags import POLICY, GymnasiumFlags, given, learner_called, world_to_use
 from quorum_rl.cli.output import check_new_file, show_facts, start_jax
 from quorum_rl.cli.parser import RUNS_CODE, Positional
 from quorum_rl.errors import QuorumError, at_least, require
@@ -28,6 +28,8 @@ class Evaluate(GymnasiumFlags):
     """The folder of a finished run, or a policy.safetensors."""
     world: Annotated[str | None, RUNS_CODE] = None
     """A world's name, or path/to/file.py:NAME for your own; that of the logs unless given."""
+    learner: Annotated[str | None, RUNS_CODE] = None
+    """Of a policy that acts by code: the learner of its fit, path/to/file.py:NAME."""
     episodes: int = 100
     """How many to play."""
     seed: int = 0
@@ -47,7 +49,8 @@ class Evaluate(GymnasiumFlags):
         file = self.policy / POLICY if self.policy.is_dir() else self.policy
         if self.policy.is_dir() and not file.exists():
             raise QuorumError(f"{str(self.policy)!r} holds no finished run: there is no {POLICY}.")
-        policy = quorum_rl.Policy.load(file)
+        learner = None if self.learner is None else learner_called(self.learner)
+        policy = quorum_rl.Policy.load(file, learner=learner)
         facts = self._measured(policy)
         path = self.out
         if path is None and (self.policy / "config.json").exists():

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         get_world as get_world,
         world_names as world_names,
     )
+    from quorum_rl.envs.remembering import Remembering as Remembering
     from quorum_rl.envs.rollout import (
         Running as Running,
         advance as advance,

@@ -15,7 +15,6 @@ from quorum_rl.distributed import over_experts, padded, placed
 from quorum_rl.envs import AnyWorld, advance, checked, start, with_params
 from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.learners import Decision, Learner, outputs_of, within_bounds
-from quorum_rl.nets import Layer
 from quorum_rl.policy import Policy
 
 Array: TypeAlias = jax.Array
@@ -129,9 +128,9 @@ def _returns(
 
 @dataclass(frozen=True)
 class _Acting:
-    """What `returns_of` needs of a learner."""
+    """What `returns_of` needs of a learner. A policy that acts by code decides by its learner."""
 
-    decision: Decision
+    decision: Decision | Learner
     dictionary: Dictionary
 
     def act(self, params: Any, observations: Array) -> Array:
@@ -139,6 +138,9 @@ class _Acting:
             fill, least, most = self.dictionary.constants
             observations = jnp.where(jnp.isnan(observations), fill, observations)
             observations = jnp.clip(observations, least, most)
+        if not isinstance(self.decision, Decision):
+            acted, bounds = self.decision.act(params, observations), self.dictionary.action_bounds
+            return jnp.clip(acted, *jnp.asarray(bounds, jnp.float32).T) if bounds else acted
         outputs = outputs_of(params, observations)
         if self.decision.squashed is not None:
             squashed = jnp.tanh(outputs[self.decision.squashed])
@@ -171,12 +173,14 @@ def policy_returns(
             f"the bounds of the policy's actions are {policy.action_bounds}, but those of "
             f"{world.name} are {spaces.action_bounds}: name its own world."
         )
-    decision = Decision(policy.highest, policy.among_likely, policy.threshold, policy.squashed)
+    decision: Decision | Learner
+    if policy.by_code is not None:
+        decision, params = policy.by_code.given, policy.by_code.params
+    else:
+        decision = Decision(policy.highest, policy.among_likely, policy.threshold, policy.squashed)
+        params = dict(policy.networks)
     acting: Any = _Acting(decision, policy.dictionary or Dictionary())
-    params = {
-        name: tuple(Layer(layer.weight[None], layer.bias[None]) for layer in network)
-        for name, network in policy.networks.items()
-    }
+    params = jax.tree.map(lambda leaf: leaf[None], params)
     returns: npt.NDArray[np.float32] = returns_of(acting, params, world, None, key, episodes)[0]
     return returns
 

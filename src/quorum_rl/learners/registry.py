@@ -14,7 +14,7 @@ from quorum_rl.learners.bcq import Bcq
 from quorum_rl.learners.cql import Cql
 from quorum_rl.learners.double_dqn import DoubleDqn
 from quorum_rl.learners.iql import Iql
-from quorum_rl.learners.learner import DenseLearner
+from quorum_rl.learners.learner import DenseLearner, Learner
 from quorum_rl.learners.td3_bc import Td3Bc
 from quorum_rl.own_code import own_code
 
@@ -65,25 +65,40 @@ def get_learner(learner: str | type[DenseLearner], /, **given: Any) -> DenseLear
     return kind(**given)
 
 
-def learner_in_file(name: str) -> type[DenseLearner] | DenseLearner:
-    """The learner `path/to/file.py:NAME`: a class, whose settings are open, or an instance.
+def learner_in_file(name: str) -> type[DenseLearner] | Learner:
+    """The learner `path/to/file.py:NAME`: the class of a `DenseLearner`, whose settings are open,
+    or an instance. Of any other class it is what that makes without arguments.
 
     The file is run: never pass a name that was read from a file.
 
     Raises:
         QuorumError: if there is no such file or learner.
     """
-    found = attribute_in_file("learner", name)
-    kind = found if isinstance(found, type) else type(found)
+    found: Any = attribute_in_file("learner", name)
     path, _, attribute = name.rpartition(":")
-    if not issubclass(kind, DenseLearner) or inspect.isabstract(kind) or not is_dataclass(kind):
+    if not _is_learner(found):
         raise QuorumError(
             f"learner {name!r}: {path!r} has no learner called {attribute!r}: give a dataclass "
-            "that derives from quorum_rl.learners.DenseLearner, or an instance of one."
+            "with the methods of quorum_rl.learners.Learner, or an instance of one."
         )
+    kind: Any = found if isinstance(found, type) else type(found)
     if kind not in LEARNERS.values():
         kind.code_digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return found  # type: ignore[no-any-return]
+    if found is not kind or issubclass(kind, DenseLearner):
+        return found  # type: ignore[no-any-return]
+    try:
+        return kind()  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise QuorumError(
+            f"learner {name!r} cannot be made without arguments ({error}): give its fields "
+            f"defaults, or name an instance in {path!r}."
+        ) from error
+
+
+def _is_learner(thing: Any) -> bool:
+    """Whether it is one, or a class of some."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    return isinstance(thing, Learner) and is_dataclass(kind) and not inspect.isabstract(kind)
 
 
 def _class_of(learner: str | type[DenseLearner]) -> type[DenseLearner]:

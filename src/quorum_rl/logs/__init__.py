@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         StepArrays as StepArrays,
         from_step_arrays as from_step_arrays,
         to_step_arrays as to_step_arrays,
+        with_history as with_history,
     )
     from quorum_rl.logs.schema import schema_of as schema_of
     from quorum_rl.logs.sketch import sketch_columns as sketch_columns

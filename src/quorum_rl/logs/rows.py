@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.errors import QuorumError
+from quorum_rl.errors import QuorumError, at_least, require
 from quorum_rl.logs.assemble import arrange, as_actions, as_floats, check_finite, check_truncations
 from quorum_rl.logs.declared import Declared
 from quorum_rl.logs.demonstrations import (
@@ -252,6 +252,39 @@ class StepArrays(NamedTuple):
     timeouts: npt.NDArray[Any]
     experts: npt.NDArray[Any]
     next_observations: npt.NDArray[Any] | None = None
+
+
+def with_history(arrays: StepArrays, steps: int) -> StepArrays:
+    """The same with the last `steps` observations in the place of each, the oldest first.
+
+    What came before an episode's first observation is that one again, as in Gymnasium's
+    `FrameStackObservation` and in `envs.Remembering`. Declare `steps` times as many numbers.
+
+    Guarantee: what is shown of an expert's step comes from its own episode.
+
+    Raises:
+        QuorumError: for fewer steps than one, or observations that are no rows.
+    """
+    require("steps", steps, at_least(1))
+    seen, count = np.asarray(arrays.observations), len(arrays.actions)
+    if seen.ndim != 2 or len(seen) != count:
+        raise QuorumError(
+            f"step arrays: observations have shape {seen.shape}: give one row per action, "
+            f"({count}, observation_size)."
+        )
+    ended = np.asarray(arrays.terminals).reshape(-1) != 0
+    ended |= np.asarray(arrays.timeouts).reshape(-1) != 0
+    begins = np.append(True, ended[:-1])
+    rows = np.arange(count)
+    first = np.maximum.accumulate(np.where(begins, rows, 0))
+    places = np.maximum(rows[:, None] - np.arange(steps - 1, -1, -1), first[:, None])
+    following = arrays.next_observations
+    if following is not None:
+        newest = np.asarray(following)[:, None]
+        following = np.concatenate([seen[places[:, 1:]], newest], axis=1).reshape(count, -1)
+    return arrays._replace(
+        observations=seen[places].reshape(count, -1), next_observations=following
+    )
 
 
 def from_step_arrays(arrays: StepArrays, declared: Declared) -> Demonstrations:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from quorum_rl.pipeline.elsewhere import fit_elsewhere as fit_elsewhere
     from quorum_rl.pipeline.expectation import expected as expected, refusal_of as refusal_of
-    from quorum_rl.pipeline.export import policy_of as policy_of
+    from quorum_rl.pipeline.export import acts_by_data as acts_by_data, policy_of as policy_of
     from quorum_rl.pipeline.folder import (
         RunFolder as RunFolder,
         write_certificate as write_certificate,
@@ -48,7 +48,12 @@ if TYPE_CHECKING:
         learner_for as learner_for,
     )
     from quorum_rl.pipeline.metrics import Track as Track
-    from quorum_rl.pipeline.plan import Cost as Cost, FitPlan as FitPlan, in_words as in_words
+    from quorum_rl.pipeline.plan import (
+        Cost as Cost,
+        FitPlan as FitPlan,
+        in_words as in_words,
+        learner_name as learner_name,
+    )
     from quorum_rl.pipeline.planning import plan_fit as plan_fit
     from quorum_rl.pipeline.private_steps import private_step as private_step
     from quorum_rl.pipeline.results import Result as Result

@@ -27,8 +27,9 @@ def _are_learners(value: Any) -> bool:
 
 
 def _is_learner(value: Any) -> bool:
-    own = isinstance(value, type) and issubclass(value, DenseLearner)
-    return own or isinstance(value, str | Learner)
+    if isinstance(value, type):
+        return issubclass(value, DenseLearner)
+    return isinstance(value, str | Learner)
 
 
 COUNT: Final = Rule("a whole number", lambda value: isinstance(value, Integral))
@@ -43,7 +44,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     "minimum_experts": COUNT,
     "minimum_trajectories": COUNT,
     "budget": Rule("Budget.open(path) or Budget.create(path, ...)", _is(Budget)),
-    "learner": Rule("a learner, its class or its name", _is_learner),
+    "learner": Rule("a learner, its name, or the class of a DenseLearner", _is_learner),
     "learner_settings": Rule("a dictionary of names and values", _is(Mapping)),
     "choose": Rule("a list of learners, such as ['bc', 'cql']", _are_learners),
     "settings": Rule("a FitSettings(...)", _is(FitSettings)),

@@ -1,7 +1,7 @@
-"""From a learner and its trained parameters to a policy that needs neither of them."""
+"""From a learner and its trained parameters to a policy, which needs neither of them if it can."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.nets import Layer, Network
-from quorum_rl.policy import Policy
+from quorum_rl.policy import Policy, acting_by_code
 
 
 def policy_of(
@@ -19,30 +19,50 @@ def policy_of(
     world: str | None = None,
     certificate: str | None = None,
     dictionary: Dictionary | None = None,
+    sizes: tuple[int, int] | None = None,
 ) -> Policy:
-    """The policy that acts as `learner.act(params, ·)` does, without JAX.
+    """The policy that acts as `learner.act(params, ·)` does.
 
-    It keeps only the networks that decide, and these see observations as they are: what the
-    learner standardises by is folded into their first layers. `certificate` is a digest of the
-    certificate that goes with the parameters; `dictionary` is that of the demonstrations.
+    Of dense networks that say how they decide it acts without JAX. It keeps only the networks that
+    decide, and these see observations as they are: what the learner standardises by is folded into
+    their first layers. Of any other learner it acts by code, for observations and actions of these
+    `sizes`. `certificate` is a digest of the certificate that goes with the parameters;
+    `dictionary` is that of the demonstrations.
 
     Guarantee: a function of `params` and public facts, so it costs nothing beyond them.
 
     Raises:
-        QuorumError: if the learner is not a `DenseLearner` that says how it decides, or the
-            parameters are not finite.
+        QuorumError: if the learner's policy could not be kept, or the parameters are not finite.
     """
     kind = type(learner).__name__
-    if not isinstance(learner, DenseLearner):
-        raise QuorumError(
-            f"policies of {kind} cannot be exported, because it is not made of dense networks: "
-            "derive it from quorum_rl.learners.DenseLearner."
+    named: dict[str, Any] = {
+        "learner": getattr(learner, "name", kind),
+        "world": world,
+        "certificate": certificate,
+    }
+    if acts_by_data(learner):
+        return Policy(
+            networks=_deciding_networks(learner, params),
+            **learner.decision()._asdict(),
+            **named,
+            dictionary=_bounding(learner, dictionary),
         )
-    if type(learner).scores is not DenseLearner.scores:
+    if sizes is None:
         raise QuorumError(
-            f"policies of {kind} cannot be exported, because its scores are code: define its "
-            "method decision instead of scores."
+            f"policies of {kind} act by code: give sizes=(observation_size, action_count)."
         )
+    bounds = () if dictionary is None else dictionary.action_bounds
+    code = acting_by_code(learner, params, sizes, continuous=bool(bounds))
+    return Policy(by_code=code, dictionary=dictionary, **named)
+
+
+def acts_by_data(learner: Learner) -> TypeGuard[DenseLearner]:
+    """Whether the learner's policies are data: it has dense networks, and says how they decide."""
+    return isinstance(learner, DenseLearner) and type(learner).scores is DenseLearner.scores
+
+
+def _deciding_networks(learner: DenseLearner, params: Any) -> dict[str, Network]:
+    """The networks by which the learner decides, on observations as they are."""
     decision = learner.decision()
     deciding = [
         name for name in (decision.highest, decision.among_likely, decision.squashed) if name
@@ -50,23 +70,15 @@ def policy_of(
     for name in deciding:
         if name not in params:
             raise QuorumError(
-                f"{kind} decides by {name!r}, which is none of its networks: name in its decision "
-                f"one of {', '.join(params)}."
+                f"{type(learner).__name__} decides by {name!r}, which is none of its networks: "
+                f"name in its decision one of {', '.join(params)}."
             )
-    networks = {
+    return {
         name: _on_observations(
             learner, tuple(Layer(np.asarray(w), np.asarray(b)) for w, b in params[name])
         )
         for name in deciding
     }
-    return Policy(
-        networks=networks,
-        **decision._asdict(),
-        learner=getattr(learner, "name", kind),
-        world=world,
-        certificate=certificate,
-        dictionary=_bounding(learner, dictionary),
-    )
 
 
 def _bounding(learner: DenseLearner, dictionary: Dictionary | None) -> Dictionary | None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorum_rl.budget import Ledger, SplitKey, jax_key_data
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.judging import (
     Candidate,
     Verdict,
@@ -60,10 +61,16 @@ def judged(run: RunContext, parts: Parts, learnt: Sequence[Any], ledger: Ledger)
     asks twice hears the same. Which is chosen follows from the answers alone.
     """
     learners = run.plan.candidates
-    policies = [policy_of(one, params) for one, params in zip(learners, learnt, strict=True)]
+    declared = parts.judges.declared
+    sizes = declared.observation_size, declared.action_count
+    bounds = Dictionary(action_bounds=declared.action_bounds) if declared.continuous else None
+    policies = [
+        policy_of(one, params, dictionary=bounds, sizes=sizes)
+        for one, params in zip(learners, learnt, strict=True)
+    ]
     said = _answers(run, parts, policies, ledger)
     chosen = best_of(said)
-    named = parts.judges.declared.dictionary
+    named = declared.dictionary
     _say(run, said, chosen, () if named is None else named.action_labels)
     others = tuple(one for number, one in enumerate(learners) if number != chosen)
     plan = replace(run.plan, learner=learners[chosen], others=others)

@@ -22,7 +22,7 @@ from quorum_rl.pipeline.units import OBSERVED, units_of_world
 
 # The first network whose noise over signal is at most this; a linear one if none is.
 SIZES: Final[tuple[tuple[tuple[int, ...], float], ...]] = (((64,), 0.9), ((32,), 1.0), ((), 0.0))
-Named: TypeAlias = str | type[DenseLearner] | DenseLearner
+Named: TypeAlias = str | type[DenseLearner] | Learner
 TARGET_RATE: Final = 0.25  # of a private step, in which experts take many
 
 
@@ -32,14 +32,16 @@ def asked_learner(
     cost: Cost,
     learner: str | type[DenseLearner] | Learner,
     learner_settings: Mapping[str, Any] | None,
+    candidates: int = 1,
 ) -> Learner:
     """The learner of a fit: one by name or class with its settings, or one that is made already.
+    It may be one of several `candidates`.
 
     Raises:
         QuorumError: for settings beside a learner that is made, or as `chosen_learner`.
     """
     if isinstance(learner, str | type):
-        return chosen_learner(declared, settings, cost, learner, learner_settings)
+        return chosen_learner(declared, settings, cost, learner, learner_settings, candidates)
     if isinstance(learner, DenseLearner):
         learner.check_actions(declared.action_bounds)
     if learner_settings:
@@ -62,9 +64,9 @@ def candidates_of(
     Raises:
         QuorumError: for fewer than two, for the same twice, or for what none of them knows.
     """
-    known = [() if isinstance(name, DenseLearner) else hyper_parameters(name) for name in choose]
+    known = [hyper_parameters(name) if isinstance(name, str | type) else () for name in choose]
     made: tuple[Learner, ...] = tuple(
-        chosen_learner(
+        asked_learner(
             declared,
             settings,
             cost,
@@ -90,25 +92,18 @@ def chosen_learner(
     declared: Declared,
     settings: FitSettings,
     cost: Cost,
-    name: Named = "auto",
+    name: str | type[DenseLearner] = "auto",
     asked: Mapping[str, Any] | None = None,
     candidates: int = 1,
 ) -> DenseLearner:
     """The learner called `name`, or of one's own class, with what is `asked` for, and the rest by
-    the rule; a learner that is made already is as it is. It may be one of several `candidates`.
+    the rule. It may be one of several `candidates`.
 
     `auto` imitates, except in the paper's own methods, whose learner is CQL.
 
     Raises:
         QuorumError: as `learner_for`, or if a needed fact is not declared.
     """
-    if isinstance(name, DenseLearner):
-        if asked:
-            raise QuorumError(
-                f"the learner {type(name).__name__} is made already, and {', '.join(asked)} cannot "
-                "be changed: leave that out, or give its class."
-            )
-        return name
     filled = settings.filled()
     own = filled.is_local or filled.method == "solve"
     if name == "auto":

@@ -346,7 +346,7 @@ def _check_policy(plan: FitPlan, declared: Declared) -> None:
     for learner in plan.candidates:
         shapes = jax.eval_shape(lambda one=learner: one.init(jax.random.key(0), *sizes))
         blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-        policy_of(learner, blank, dictionary=declared.dictionary)
+        policy_of(learner, blank, dictionary=declared.dictionary, sizes=sizes)
 
 
 def _bytes_to_write(plan: FitPlan, demonstrations: Demonstrations) -> int:
@@ -392,8 +392,9 @@ def _finished(
         world=declared.world,
         certificate=digest,
         dictionary=declared.dictionary,
+        sizes=(declared.observation_size, declared.action_count),
     )
-    if find_spec("onnx") is not None:
+    if find_spec("onnx") is not None and policy.by_code is None:
         policy.to_onnx(folder.path / "policy.onnx")
     (folder.path / "report.html").unlink(missing_ok=True)  # of the run while it was unfinished
     policy.save(folder.policy)

@@ -5,6 +5,7 @@ weights, because a flipped bit in a weight would else be another policy.
 """
 
 import json
+import re
 import reprlib
 from collections.abc import Mapping
 from itertools import pairwise
@@ -18,10 +19,11 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network
 from quorum_rl.tensors import checksum, map_tensors, refusing_damage, write_tensors
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # of policies that act by code; that of networks is 1
 HEADER_KEY: Final = "quorum_rl.policy"
 ACTIVATION: Final = "relu"
 
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 DECISIONS: Final = ({"highest", "among_likely", "threshold"}, {"squashed"})  # finite, continuous
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -42,13 +44,29 @@ def write_policy(
         for number, layer in enumerate(network)
         for part, array in layer._asdict().items()
     }
-    said = {"format": FORMAT, "activation": ACTIVATION, **description}
+    _write(path, tensors, {"format": 1, "activation": ACTIVATION, **description})
+
+
+def write_parameters(
+    path: str | Path, parameters: Mapping[str, Floats], description: dict[str, Any]
+) -> None:
+    """The same for the parameters of a network of any kind.
+
+    Raises:
+        QuorumError: if it cannot be written.
+    """
+    shapes = {name: list(array.shape) for name, array in parameters.items()}
+    _write(path, dict(parameters), {"format": FORMAT, "parameters": shapes, **description})
+
+
+def _write(path: str | Path, tensors: Tensors, said: dict[str, Any]) -> None:
     said["sha256"] = checksum(said, tensors)
     write_tensors(tensors, path, {HEADER_KEY: json.dumps(said)})
 
 
-def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
-    """The networks of a policy's file and its description, of which only the form is checked.
+def read_policy(path: str | Path) -> tuple[dict[str, Network], Tensors, dict[str, Any]]:
+    """The networks of a policy's file, or the parameters of one that acts by code, and its
+    description, of which only the form is checked.
 
     Raises:
         QuorumError: if the file is not there, holds no policy, is damaged or of a newer format.
@@ -63,10 +81,13 @@ def read_policy(path: str | Path) -> tuple[dict[str, Network], dict[str, Any]]:
     with refusing_damage(complaint, fix="get it anew"):
         said = _description(path, metadata[HEADER_KEY])
         tensors = {name: _tensor(name, tensor) for name, tensor in mapped.items()}
-        networks = _networks(said, tensors)
+        networks = _networks(said, tensors) if said["format"] == 1 else {}
+        shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        if not networks and said["parameters"] != shapes:
+            raise ValueError("its parameters have other shapes than are announced")
         if said["sha256"] != checksum(said, tensors):
             raise ValueError("its checksum is that of another policy")
-    return networks, said
+    return networks, {} if networks else tensors, said
 
 
 def _description(path: str | Path, text: str) -> dict[str, Any]:
@@ -78,12 +99,29 @@ def _description(path: str | Path, text: str) -> dict[str, Any]:
             f"policy {str(path)!r} has format {reprlib.repr(said['format'])} and this version of "
             f"Quorum reads up to {FORMAT}: install a newer one with pip install -U quorum-rl."
         )
+    if said["format"] == FORMAT:
+        _check_code(said["code"])
+        return said
     decision = said["decision"]
     if not isinstance(decision, dict) or set(decision) not in DECISIONS:
         raise ValueError("it does not say how it decides")
     if said["activation"] != ACTIVATION:
         raise ValueError(f"its activation is {reprlib.repr(said['activation'])}")
     return said
+
+
+def _check_code(said: Any) -> None:
+    """Fail unless this is what a file says of the code that its policy acts by."""
+    sizes = said["sizes"]
+    if not (
+        set(said) == {"sha256", "settings", "sizes"}
+        and DIGEST.fullmatch(said["sha256"])
+        and isinstance(said["settings"], dict)
+        and isinstance(sizes, list)
+        and len(sizes) == 2
+        and all(type(size) is int and size >= 1 for size in sizes)
+    ):
+        raise ValueError("it does not say by which code it acts")
 
 
 def _tensor(name: str, mapped: npt.NDArray[Any]) -> Floats:

@@ -12,13 +12,15 @@ import numpy.typing as npt
 from quorum_rl.dictionary import Bounds, Dictionary, dictionary_of, dictionary_to_json, names_of
 from quorum_rl.errors import QuorumError
 from quorum_rl.nets import Layer, Network, apply, widths
-from quorum_rl.policy.file import Floats, read_policy, write_policy
+from quorum_rl.policy.by_code import ByCode, code_in_file
+from quorum_rl.policy.file import Floats, read_policy, write_parameters, write_policy
 from quorum_rl.policy.onnx_export import write_onnx
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Policy:
     """One trained policy: dense ReLU networks and how they decide. It acts in NumPy, without JAX.
+    Or `by_code`: parameters of other networks, which act by their learner's code.
 
     Of finite actions it takes the one for which the network `highest` has the highest output; of
     several, the first. With `among_likely` only actions count that the softmax G of that network's
@@ -35,7 +37,10 @@ class Policy:
         QuorumError: if the networks do not fit each other, or a number is not finite.
     """
 
-    networks: Mapping[str, Network] = field(repr=False)  # those that decide, by what they answer
+    networks: Mapping[str, Network] = field(  # those that decide, by what they answer
+        default_factory=dict, repr=False
+    )
+    by_code: ByCode | None = None
     highest: str | None = None
     among_likely: str | None = None
     threshold: float = 0.0
@@ -49,6 +54,20 @@ class Policy:
         networks = {name: _checked_network(name, layers) for name, layers in self.networks.items()}
         object.__setattr__(self, "networks", MappingProxyType(networks))
         _check_facts(self)
+        if self.by_code is None:
+            self._check_networks()
+        elif networks:
+            raise QuorumError("the policy acts by networks or by code: give one of them.")
+        if self.dictionary is not None:
+            self.dictionary.check_sizes(self.observation_size, self.action_count)
+        if bool(self.action_bounds) != self.continuous:
+            raise QuorumError(
+                "the policy's actions are continuous where its dictionary has action_bounds, and "
+                "only there: give both or neither."
+            )
+
+    def _check_networks(self) -> None:
+        networks = self.networks
         if (self.highest is None) == (self.squashed is None):
             raise QuorumError(
                 "the policy decides by the highest output or by squashed ones: name one network."
@@ -67,13 +86,6 @@ class Policy:
                 f"the networks {_listed(networks)} have different numbers of inputs or of outputs: "
                 "give networks for the same observations and actions."
             )
-        if self.dictionary is not None:
-            self.dictionary.check_sizes(self.observation_size, self.action_count)
-        if bool(self.action_bounds) != self.continuous:
-            raise QuorumError(
-                "the policy's actions are continuous where its dictionary has action_bounds, and "
-                "only there: give both or neither."
-            )
         # As a float32, because that is what it is compared as.
         if self.among_likely is not None and not (
             0 < self.threshold < 1 and 0 < np.float32(self.threshold) < 1
@@ -85,12 +97,12 @@ class Policy:
     @property
     def observation_size(self) -> int:
         """How many numbers one observation has."""
-        return self._widths[0]
+        return self._widths[0] if self.by_code is None else self.by_code.observation_size
 
     @property
     def action_count(self) -> int:
         """How many actions there are; of continuous ones, how many numbers one has."""
-        return self._widths[-1]
+        return self._widths[-1] if self.by_code is None else self.by_code.action_count
 
     @property
     def _widths(self) -> tuple[int, ...]:
@@ -98,7 +110,7 @@ class Policy:
 
     @property
     def continuous(self) -> bool:
-        return self.squashed is not None
+        return self.squashed is not None if self.by_code is None else bool(self.action_bounds)
 
     @property
     def action_bounds(self) -> Bounds:
@@ -133,6 +145,8 @@ class Policy:
         Raises:
             QuorumError: as for `act`.
         """
+        if self.by_code is not None:
+            return self.by_code.act(self._seen(observations), self.action_bounds)
         if self.continuous:
             return self._bounded(observations)
         chosen: npt.NDArray[np.int64] = self.values(observations).argmax(axis=-1).astype(np.int64)
@@ -147,8 +161,10 @@ class Policy:
         Shapes: `(…, observation_size) -> (…, action_count)`.
 
         Raises:
-            QuorumError: as for `act`, and if actions are continuous.
+            QuorumError: as for `act`, and if actions are continuous, or chosen by code.
         """
+        if self.by_code is not None:
+            raise QuorumError("the policy acts by code, which gives no values: ask act.")
         if self.highest is None:
             raise QuorumError("the policy's actions are continuous and have no numbers: ask act.")
         outputs = self._outputs(observations)
@@ -170,9 +186,12 @@ class Policy:
         chosen: Floats = np.clip((low + high) / half + (high - low) / half * squashed, low, high)
         return chosen
 
+    def _seen(self, observations: Any) -> Floats:
+        return _checked_observations(observations, self.observation_size, self.dictionary)
+
     def _outputs(self, observations: Any) -> dict[str, Floats]:
         """What the networks say of observations that were checked and prepared."""
-        seen = _checked_observations(observations, self.observation_size, self.dictionary)
+        seen = self._seen(observations)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             outputs = {name: apply(network, seen, _relu) for name, network in self.networks.items()}
         if not all(np.isfinite(output).all() for output in outputs.values()):
@@ -188,32 +207,44 @@ class Policy:
         Raises:
             QuorumError: if the file cannot be written.
         """
-        description = {
-            "networks": {name: list(widths(layers)) for name, layers in self.networks.items()},
-            "decision": self._decision,
+        facts: dict[str, Any] = {
             "learner": self.learner,
             "world": self.world,
             "certificate": self.certificate,
         }
         if self.dictionary is not None:
-            description["dictionary"] = dictionary_to_json(self.dictionary)
-        write_policy(path, self.networks, description)
+            facts["dictionary"] = dictionary_to_json(self.dictionary)
+        if (own := self.by_code) is not None:
+            write_parameters(path, own.parameters, {"code": own.said, **facts})
+            return
+        said = {name: list(widths(layers)) for name, layers in self.networks.items()}
+        write_policy(path, self.networks, {"networks": said, "decision": self._decision, **facts})
 
     @classmethod
-    def load(cls, path: str | Path) -> "Policy":
+    def load(cls, path: str | Path, *, learner: Any = None) -> "Policy":
         """The policy in a file that `save` wrote.
+
+        One that acts by code needs the `learner` that it was fitted with, an instance; without, it
+        says what it is, and can be saved again.
 
         Raises:
             QuorumError: if the file is not there, holds no policy, is damaged, or was written by a
-                newer version of Quorum.
+                newer version of Quorum; or the learner is another than it acts by.
         """
-        networks, description = read_policy(path)
+        networks, parameters, description = read_policy(path)
         facts: dict[str, Any] = {
             name: description.get(name) for name in ("learner", "world", "certificate")
         }
         try:
             facts["dictionary"] = dictionary_of(description.get("dictionary"))
-            return cls(networks=networks, **description["decision"], **facts)
+            if networks:
+                if learner is not None:
+                    raise QuorumError("it acts without its learner: leave the learner out.")
+                return cls(networks=networks, **description["decision"], **facts)
+            own = code_in_file(parameters, description["code"])
+            if learner is not None:
+                own = own.with_learner(learner, facts["learner"])
+            return cls(by_code=own, **facts)
         except QuorumError as error:
             raise QuorumError(f"policy {str(path)!r}: {error}") from error
         except (KeyError, ValueError, TypeError, ArithmeticError) as error:
@@ -242,8 +273,14 @@ class Policy:
             `(batch, action_count)` alone; the batch is dynamic.
 
         Raises:
-            QuorumError: without the package onnx, or if the file cannot be written.
+            QuorumError: without the package onnx, if the file cannot be written, or for a policy
+                that acts by code.
         """
+        if self.by_code is not None:
+            raise QuorumError(
+                f"the policy acts by the code of {self.learner}, which ONNX cannot hold: keep its "
+                "policy.safetensors, or learn by a DenseLearner that says its decision."
+            )
         facts = {"learner": self.learner, "world": self.world, "certificate": self.certificate}
         write_onnx(
             path,

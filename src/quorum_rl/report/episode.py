@@ -43,6 +43,9 @@ def _drawn(path: Path, name: str) -> Maybe[EpisodePicture]:
     from quorum_rl.types import Transition
 
     world, policy = get_world(name), Policy.load(path)
+    if policy.by_code is not None:
+        why = f"The policy acts by the code of {policy.learner}, which a report does not run."
+        return Missing(why, meant=False)
     sizes = (world.spaces.observation_size, world.spaces.action_count)
     if (policy.observation_size, policy.action_count) != sizes:
         return Missing(f"The policy does not have the observations and actions of {name}.")

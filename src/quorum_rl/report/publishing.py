@@ -64,6 +64,9 @@ NO_LICENSE: Final = (
     "README.md names no licence, and to write one in later breaks the bundle's manifest: publish "
     "with --license if the hub wants one."
 )
+BY_CODE: Final = (
+    "the policy acts by the code of {0}, which is not in the bundle: give its readers the file."
+)
 REPORTED: Final = (
     "evaluation.json",
     "judging.json",
@@ -139,14 +142,14 @@ def publish(
         contents[LEDGER] = consistency.covered
     if with_released:
         contents[RELEASED] = _released(run, claim)
-    named = Policy.load(run / POLICY).dictionary
+    policy = Policy.load(run / POLICY)
     if hub_card:
-        said = parts_of(claim, about(contents, CARD), named)
+        said = parts_of(claim, about(contents, CARD), policy)
         contents[CARD] = model_card(claim, certificate, said, license).encode()
         if license is None:
             remarks.append(NO_LICENSE)
     else:
-        said = parts_of(claim, about(contents, README), named)
+        said = parts_of(claim, about(contents, README), policy)
         contents[README] = plain_readme(said, research=research).encode()
     _check_no_paths(contents, run, ledger)
     contents[MANIFEST] = manifest(contents)
@@ -242,6 +245,9 @@ def _policy_files(run: Path, certificate: bytes, remarks: list[str]) -> dict[str
     with TemporaryDirectory() as place:
         policy.save(Path(place, POLICY))
         found = {POLICY: Path(place, POLICY).read_bytes()}
+        if policy.by_code is not None:
+            remarks.append(BY_CODE.format(policy.learner))
+            return found
         try:
             import onnx  # noqa: F401
         except ImportError:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from quorum_rl.budget import Certificate
-from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import Rule
+from quorum_rl.policy import Policy
 
 HEAD: Final = "A policy that was learned from the logs of many experts, and what is guaranteed."
 RESEARCH: Final = "research: not private"
@@ -32,9 +32,7 @@ class Part(NamedTuple):
     items: tuple[str, ...] = ()
 
 
-def parts_of(
-    made: Certificate, about: Mapping[str, str], named: Dictionary | None
-) -> Iterator[Part]:
+def parts_of(made: Certificate, about: Mapping[str, str], policy: Policy) -> Iterator[Part]:
     """All that a bundle with the files `about` says of itself."""
     yield Part("The guarantee", (made.statement, *_meaning(made)))
     held = tuple(f"{assumption.text} ({assumption.answer})" for assumption in made.assumptions)
@@ -42,6 +40,9 @@ def parts_of(
     yield Part("It does not cover", items=(*made.not_accounted, *made.limitations))
     if made.marks:
         yield Part("And mind", items=made.marks)
+    if policy.by_code is not None:
+        yield Part("What it acts by", (_by_code(policy.learner, policy.by_code.code),))
+    named = policy.dictionary
     if named is not None and named.columns:
         yield Part(
             "What the policy sees, in this order", items=tuple(one.said for one in named.columns)
@@ -52,6 +53,13 @@ def parts_of(
         labels = tuple(f"{number}: {label}" for number, label in enumerate(named.action_labels))
         yield Part("What it answers", items=labels)
     yield Part("The files", items=tuple(f"{name}: {text}" for name, text in about.items()))
+
+
+def _by_code(learner: str, code: str) -> str:
+    return (
+        f"The policy has the parameters of {learner} and acts by its code, which is not here: a "
+        f"Python file with the SHA-256 {code}. Give Policy.load its learner."
+    )
 
 
 def plain_readme(parts: Iterable[Part], *, research: bool) -> str:
@@ -99,7 +107,7 @@ USE: Final = """
 ```python
 from quorum_rl import Policy  # pip install quorum-rl
 
-policy = Policy.load("policy.safetensors")  # acts in NumPy
+policy = Policy.load("policy.safetensors")
 ```
 
 Check what is claimed here, in this folder: `quorum certificate verify .`

@@ -12,7 +12,10 @@ from quorum_rl.pipeline import (
     Cost,
     FitPlan,
     FitSettings,
-    chosen_learner,
+    Named,
+    acts_by_data,
+    asked_learner,
+    learner_name,
     plan_fit,
     private_step,
     togetherness,
@@ -41,7 +44,7 @@ class Common:
     epsilon: float
     delta: float
     settings: FitSettings = field(default_factory=FitSettings)
-    learner: str | type[DenseLearner] | DenseLearner = "auto"
+    learner: Named = "auto"
     hidden_sizes: tuple[int, ...] | None = None
     reward_scale: float | None = None
     observation_centre: tuple[float, ...] | None = None
@@ -61,7 +64,13 @@ class Common:
         asked = {name: value for name, value in given.items() if value is not None}
         # A file's choices name learners of ours only; the user's own comes from the user.
         name = str(choices["learner"]) if "learner" in choices else self.learner
-        return chosen_learner(declared, settings, cost, name, asked)
+        learner = asked_learner(declared, settings, cost, name, asked)
+        if acts_by_data(learner):
+            return learner
+        raise QuorumError(
+            f"{learner_name(learner)} acts by code, and a sweep is for learners of dense networks "
+            "that say how they decide: fit it by itself."
+        )
 
     def usual_learner(self, declared: Declared) -> DenseLearner:
         """The learner of a trial that chooses nothing."""
