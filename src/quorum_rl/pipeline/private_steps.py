@@ -2,10 +2,8 @@
 
 import math
 
-import jax
-
 from quorum_rl.errors import TooLittleBudgetError
-from quorum_rl.learners import Learner
+from quorum_rl.learners import Learner, shapes_of
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import Cost, noise_of_mean
 from quorum_rl.pipeline.settings import FitSettings
@@ -103,9 +101,7 @@ def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: D
     Raises:
         QuorumError: for more parameters than private steps take.
     """
-    shapes = jax.eval_shape(
-        lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
-    )
+    shapes = shapes_of(learner, declared.observation_size, declared.action_count)
     count = trained_count(learner, shapes, step.contribution)
     check_parameters(count, step.units)
     return noise_of_mean(step, steps) * math.sqrt(count)

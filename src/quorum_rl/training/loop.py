@@ -275,8 +275,9 @@ def _server_step(
     )
 
 
-def _finite(tree: Any) -> bool:
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+@jax.jit
+def _finite(tree: Any) -> Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
 def _check_data(
