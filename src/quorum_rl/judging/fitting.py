@@ -153,10 +153,11 @@ def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> Exp
         for expert in range(count):
             shown[expert] = solved(beside(others, expert, policy), units, actions)
     none = np.zeros(count + 1, np.float32)
+    columns = jax.device_put(
+        (shown, none.astype(np.int32), none, none[:, None], none > 0, none > 0)
+    )
     offsets = np.minimum(np.arange(count + 2), count).astype(np.int32)
-    transitions = Transition(shown, none.astype(np.int32), none, none[:, None], none > 0, none > 0)
-    made: ExpertData = jax.device_put(ExpertData(transitions, offsets))
-    return made
+    return ExpertData(Transition(*columns), jax.device_put(offsets))
 
 
 def solved(row: Beside, units: ValueUnits, actions: int) -> Floats:

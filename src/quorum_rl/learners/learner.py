@@ -294,7 +294,7 @@ class DenseLearner(ABC):
 
 
 @lru_cache(maxsize=64)
-def shapes_of(learner: Learner, observation_size: int, action_count: int) -> Any:
+def shapes_of(learner: Any, observation_size: int, action_count: int) -> Any:
     """The parameters of a learner as shapes alone: nothing is drawn."""
     return jax.eval_shape(lambda: learner.init(jax.random.key(0), observation_size, action_count))
 

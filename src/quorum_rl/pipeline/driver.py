@@ -113,11 +113,11 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
         for plan in distinct.values()
     ]
     # In NumPy, which needs no program for it.
-    stacked: Run = jax.tree.map(lambda *leaves: np.stack(leaves)[which], *made)
+    stacked: Any = jax.tree.map(lambda *leaves: np.stack(leaves)[which], *made)
     ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
     begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]
     parts = np.asarray(steps.parts, np.int32).T
-    whole = replace(
+    whole: Run = replace(
         stacked,
         noise_key=np.asarray(keys.noise, np.uint32),
         public_key=np.asarray(keys.public, np.uint32),
@@ -167,7 +167,8 @@ def joined(parts: Sequence[Released]) -> tuple[Transition, list[Span]]:
 
     def filled(*pieces: Any) -> jax.Array:
         zeros = np.zeros((room - int(after[-1]), *pieces[0].shape[1:]), pieces[0].dtype)
-        return jax.device_put(np.concatenate([*pieces, zeros]))
+        made: jax.Array = jax.device_put(np.concatenate([*pieces, zeros]))
+        return made
 
     whole = Transition(*map(filled, *(part.transitions for part in parts)))
     return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]

@@ -101,7 +101,7 @@ class RunMetrics:
 
 def _some_of(released: Released) -> Any:
     count = int(released.offsets[-1])
-    chosen = np.linspace(0, count - 1, min(count, MOST_TRANSITIONS)).round().astype(int)
+    chosen: Any = np.linspace(0, count - 1, min(count, MOST_TRANSITIONS)).round().astype(int)
     return at(released.transitions, chosen)
 
 

@@ -1,6 +1,7 @@
 """A private step of a fit: what is contributed, with how much noise, and how loud that is."""
 
 import math
+from typing import Any
 
 from quorum_rl.errors import TooLittleBudgetError
 from quorum_rl.learners import Learner, shapes_of
@@ -101,7 +102,8 @@ def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: D
     Raises:
         QuorumError: for more parameters than private steps take.
     """
-    shapes = shapes_of(learner, declared.observation_size, declared.action_count)
+    asked: Any = learner
+    shapes = shapes_of(asked, declared.observation_size, declared.action_count)
     count = trained_count(learner, shapes, step.contribution)
     check_parameters(count, step.units)
     return noise_of_mean(step, steps) * math.sqrt(count)

@@ -343,6 +343,7 @@ def _opened(
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
     """A learner whose policy could not be written is refused before anything is spent."""
     sizes = declared.observation_size, declared.action_count
+    learner: Any
     for learner in plan.candidates:
         shapes = shapes_of(learner, *sizes)
         blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)

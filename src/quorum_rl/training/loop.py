@@ -275,8 +275,12 @@ def _server_step(
     )
 
 
+def _finite(tree: Any) -> bool:
+    return bool(_all_finite(tree))
+
+
 @jax.jit
-def _finite(tree: Any) -> Array:
+def _all_finite(tree: Any) -> Array:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 

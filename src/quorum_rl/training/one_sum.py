@@ -78,10 +78,9 @@ def _as_data(rows: Floats) -> ExpertData:
     """
     padded = np.pad(rows, ((0, 1), (0, 0))).astype(np.float32)
     none = np.zeros(len(padded), np.float32)
-    shown = Transition(padded, none.astype(np.int32), none, padded, none > 0, none > 0)
-    offsets = np.minimum(np.arange(len(padded) + 1), len(rows))
-    made: ExpertData = jax.device_put(ExpertData(shown, offsets.astype(np.int32)))
-    return made
+    columns = jax.device_put((padded, none.astype(np.int32), none, padded, none > 0, none > 0))
+    offsets = np.minimum(np.arange(len(padded) + 1), len(rows)).astype(np.int32)
+    return ExpertData(Transition(*columns), jax.device_put(offsets))
 
 
 @partial(jax.jit, static_argnums=0)
