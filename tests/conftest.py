@@ -136,6 +136,7 @@ release/test_release_distribution.py
 pipeline/test_belonging.py
 report/test_browser.py
 sites/test_crash_points_of_sites.py
+sites/test_coordinators_that_die.py
 sites/test_faults_of_sites.py
 sites/test_flower.py
 sites/test_tutorial.py

@@ -10,6 +10,7 @@ from compiling import optimised
 from crash_points import CrashPoints, Program, is_charged, outcome_of, remembered_lines
 from dying_disk import dying
 from fits import SETTINGS, crowd, fitted
+from steady_parts import steady_parts
 
 from quorum_rl.budget import Ledger, read_ledger
 from quorum_rl.errors import QuorumError
@@ -66,7 +67,7 @@ def test_killed_at_any_operation_a_fit_ends_the_same(method: str, tmp_path: Path
 
 def test_killed_around_any_line_of_its_ledger_a_judged_fit_ends_the_same(tmp_path: Path) -> None:
     """The split, and the charges of units, training and judges: all operations take long."""
-    with optimised():
+    with optimised(), steady_parts():
         points = CrashPoints(fit_by(JUDGED), tmp_path)
         lines = [number for number, done in enumerate(points.operations) if done == "write"]
         assert len(lines) == 5

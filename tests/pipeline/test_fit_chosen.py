@@ -1,6 +1,7 @@
 """Fits in which judges choose between learners: each is trained and paid for, one is the policy."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from fits import DELTA, EPSILON, Crowd, crowd, fitted, named, same_weights
+from steady_parts import steady_parts
 
 from quorum_rl.budget import check_certificate, read_ledger
 from quorum_rl.errors import Interrupted, QuorumError
@@ -41,8 +43,9 @@ def cut(*_: Any, **__: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def everyone() -> Crowd:
-    return crowd(identity="chosen")
+def everyone() -> Iterator[Crowd]:
+    with steady_parts():
+        yield crowd(identity="chosen")
 
 
 @pytest.fixture(scope="module")

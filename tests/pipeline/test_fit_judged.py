@@ -1,6 +1,7 @@
 """Fits with judges: the others teach, the judges answer, and both cost what one of them does."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from fits import (
     named,
     same_weights,
 )
+from steady_parts import steady_parts
 
 from quorum_rl.budget import (
     ASSUMPTIONS,
@@ -34,6 +36,7 @@ from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline import FitSettings, Fitted, judging_stage
 from quorum_rl.privacy import total_epsilon
 
+THROWN: Final = SplitKey.judges  # by coins, as they fall
 LOCAL: Final = FitSettings(private_steps=3, local_steps=2, transitions_per_expert=2)
 CERTIFIED: Final = "quorum_rl.budget.Budget.finite_certificate"
 CHOICES: Final[dict[str, Any]] = {
@@ -47,8 +50,9 @@ CHOICES: Final[dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def everyone() -> Crowd:
-    return crowd(identity="judged")  # which logs were released from is remembered by name
+def everyone() -> Iterator[Crowd]:
+    with steady_parts():
+        yield crowd(identity="judged")  # which logs were released from is remembered by name
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +286,7 @@ def test_names_that_change_with_who_takes_part_are_the_owners_word(
         fitted(named(everyone, "ranks"), tmp_path / "run", **CHOICES | refused)
     assert not (tmp_path / "run").exists()
     key = SplitKey(0.5, bytes(range(32)))
-    parts = [key.judges([str(rank) for rank in range(count)]) for count in (40, 39)]
+    parts = [THROWN(key, [str(rank) for rank in range(count)]) for count in (40, 39)]
     assert (parts[0][1:] != parts[1]).any()  # the others, with the first expert and without
 
 

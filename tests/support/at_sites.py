@@ -58,7 +58,18 @@ def sites(*accepted: str, **logs: Demonstrations) -> list[Site]:
     ]
 
 
-Change = Callable[[str, Question, Answer], list[tuple[str, Answer]]]
+Sent = list[tuple[str, Answer]]
+Change = Callable[[str, Question, Answer], Sent]
+BAD: Final = "south"
+
+
+def of_bad(change: Callable[[Answer], list[Answer]]) -> Change:
+    """Change what one of the sites sends."""
+
+    def changed(name: str, _: Question, answer: Answer) -> Sent:
+        return [(name, sent) for sent in (change(answer) if name == BAD else [answer])]
+
+    return changed
 
 
 class Failing(SitesHere):

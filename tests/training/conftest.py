@@ -21,12 +21,19 @@ def learner() -> DenseLearner:
 
 @pytest.fixture(scope="session")
 def params(learner: DenseLearner) -> Networks:
-    return learner.init(jax.random.key(0), OBSERVATION_SIZE, ACTION_COUNT)
+    return drawn_for(learner, 0)
 
 
 @pytest.fixture(scope="session")
 def target(learner: DenseLearner) -> Networks:
-    return learner.init_target(learner.init(jax.random.key(1), OBSERVATION_SIZE, ACTION_COUNT))
+    return learner.init_target(drawn_for(learner, 1))
+
+
+def drawn_for(learner: DenseLearner, seed: int) -> Networks:
+    """Random parameters, by one program and not by one for each of its operations."""
+    init = jax.jit(learner.init, static_argnums=(1, 2))
+    made: Networks = init(jax.random.key(seed), OBSERVATION_SIZE, ACTION_COUNT)
+    return made
 
 
 @pytest.fixture(scope="session")

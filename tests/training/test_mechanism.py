@@ -181,6 +181,7 @@ def test_the_check_catches_small_chunks_for_what_is_left_over(
     assert not others_keep_their_shares(learner, params, target, many, bits, mutant)
 
 
+@partial(jax.jit, static_argnums=0)
 def oracle(
     learner: DenseLearner,
     params: Networks,
@@ -188,7 +189,7 @@ def oracle(
     shown: Transition,
     numbers: Any,
     keys: StepKeys,
-    clip_norm: float,
+    clip_norm: Any,
 ) -> Any:
     """The sum of clipped mean gradients as jax-privacy has it for groups of examples."""
 
@@ -200,7 +201,25 @@ def oracle(
     clipped = clipped_grad(
         mean_loss, l2_clip_norm=clip_norm, batch_argnums=(1, 2), keep_batch_dim=False
     )
-    return flat(clipped(params, shown, jnp.asarray(numbers)))
+    return clipped(params, shown, numbers)
+
+
+@partial(jax.jit, static_argnums=0)
+def gradients(
+    learner: DenseLearner,
+    params: Networks,
+    target: Networks,
+    shown: Transition,
+    numbers: Any,
+    keys: StepKeys,
+) -> Any:
+    """Those of each expert, as they are."""
+
+    def one(of_expert: Transition, number: jax.Array) -> Any:
+        own = jax.random.fold_in(keys.contribution, number)
+        return mean_gradient(learner, params, target, of_expert, own)
+
+    return jax.vmap(one)(shown, numbers)
 
 
 def in_float64(each: Any, clip_norm: float) -> Any:
@@ -227,13 +246,10 @@ def test_the_sum_is_that_of_clipped_gradients_of_each_expert_but_for_rounding(
     if not chosen:
         assert not ours.any()
         return
-    shown = transitions_of(data, jnp.asarray(chosen), keys.transitions, 3)
-
-    def one(of_expert: Transition, number: jax.Array) -> Any:
-        own = jax.random.fold_in(keys.contribution, number)
-        return mean_gradient(learner, params, target, of_expert, own)
-
-    expected, norms = in_float64(jax.vmap(one)(shown, jnp.asarray(chosen)), clip_norm)
+    experts = jnp.asarray(chosen)
+    shown = jax.jit(transitions_of, static_argnums=3)(data, experts, keys.transitions, 3)
+    each = gradients(learner, params, target, shown, experts, keys)
+    expected, norms = in_float64(each, clip_norm)
     if len(chosen) == 11:
         clipped = (norms > clip_norm).mean()
         assert {0.05: clipped == 1, 2.0: 0 < clipped < 1, 1e4: clipped == 0}[clip_norm]
@@ -241,7 +257,7 @@ def test_the_sum_is_that_of_clipped_gradients_of_each_expert_but_for_rounding(
     # Half a unit of each expert, and what is taken off one that is clipped.
     off = len(chosen) * (0.51 + math.sqrt(len(ours)) / 2 * (norms > clip_norm).any()) * unit
     np.testing.assert_allclose(ours * unit, expected, atol=off)
-    theirs = oracle(learner, params, target, shown, chosen, keys, clip_norm)
+    theirs = flat(oracle(learner, params, target, shown, experts, keys, clip_norm))
     np.testing.assert_allclose(ours * unit, theirs, atol=off + 1e-5 * clip_norm)
 
 

@@ -113,7 +113,8 @@ def watched(
         now = _seen(recipe, standing)
         private_now = schedule[done - 1] == StepKind.PRIVATE  # of all runs, or one for each
         if private_now.any():
-            rates = runs.private_learning_rate * jnp.clip(1 - (done - 1) / runs.rates_end, 0)
+            falling = np.clip(1 - (done - 1) / np.asarray(runs.rates_end), 0, None)
+            rates = np.asarray(runs.private_learning_rate) * falling
             how, step = (recipe, looking.apart), (before, now, rates)
             views = _views(how, looking.claim, step, looking.canary, looking.other)
             ratio, along, rest = (np.asarray(view, np.float64) for view in views)
@@ -142,6 +143,7 @@ def agreement(learner: Learner, params: Any, observation_size: int) -> Floats:
     return made
 
 
+@partial(jax.jit, static_argnums=0)
 def contributed(recipe: Recipe, at: Seen, transition: Transition) -> Any:
     """What an expert with this one transition contributes, zeros where nothing is trained.
 
@@ -172,7 +174,7 @@ def _seen(recipe: Recipe, standing: TrainState) -> Seen:
 def _views(
     how: tuple[Recipe, bool],
     claim: StepClaim,
-    step: tuple[Seen, Seen, Array],
+    step: tuple[Seen, Seen, Any],
     canary: Transition,
     other: Transition,
 ) -> tuple[Array, Array, Array]:

@@ -115,7 +115,7 @@ def training_data(chain: Chain, present: bool) -> ExpertData:
 
 def training_transitions(chain: Chain) -> tuple[Transition, Transition]:
     """The canary's step and that of everybody else."""
-    whole = training_data(chain, present=True).transitions
+    whole = jax.tree.map(np.asarray, training_data(chain, present=True).transitions)
     return Transition(*(leaf[-1] for leaf in whole)), Transition(*(leaf[0] for leaf in whole))
 
 

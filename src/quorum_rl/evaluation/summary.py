@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from quorum_rl.errors import QuorumError
 
@@ -106,7 +106,7 @@ def interquartile_mean(scores: Scores) -> Scores:
 
 def _student_interval(values: Scores) -> Interval:
     centre = values.mean()
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
+    quantile = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)
     half = quantile * values.std(ddof=1) / np.sqrt(len(values))
     return Interval(float(centre - half), float(centre + half))
 

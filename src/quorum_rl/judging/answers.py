@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm, t as student
+from scipy.special import ndtri, stdtrit
 
 from quorum_rl.dictionary import called
 from quorum_rl.judging.plan import TELLS, JudgingPlan
@@ -237,7 +237,7 @@ def mean_answer(
 
     `level` is how often the interval holds; with a `doubt` it is wider by that to either side.
     """
-    factor = float(student.ppf((1 + level) / 2, max(judges.value - 1, 1.0)))
+    factor = float(stdtrit(max(judges.value - 1, 1.0), (1 + level) / 2))
     if judges.value <= max(factor * judges.noise, 1.0) or math.isinf(doubt):  # there might be none
         return unknown(-1.0, 1.0)
     # No sum is larger than its judges are many: what noise puts beyond that is no knowledge.
@@ -264,7 +264,7 @@ def share_answer(same: Sum, other: Sum, level: float = COVERAGE) -> Answer:
     A judge's u(1 − R) − vR has a variance of at most (u + v)·R(1 − R) in the mean, whatever the
     judges are: nothing else needs to be asked for it.
     """
-    factor = float(norm.ppf((1 + level) / 2))
+    factor = float(ndtri((1 + level) / 2))
     if same.value + other.value <= factor * math.hypot(same.noise, other.noise):
         return unknown(0.0, 1.0)
     agreeing = max(same.value, 0.0)  # neither is negative but for noise

@@ -128,7 +128,7 @@ def fitted_values(
         average_from=STEPS // 2,
         private=step,
     )
-    runs = jax.tree.map(lambda leaf: leaf[None], run)
+    runs = jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[None], run))
     last = train(
         recipe,
         runs,
@@ -137,7 +137,7 @@ def fitted_values(
         private=value_data(others, policy, units),
         plain=None,
     )
-    return Values(units, np.asarray(result_of(recipe, last)[0]).reshape(actions, width))
+    return Values(units, np.asarray(result_of(recipe, last))[0].reshape(actions, width))
 
 
 def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> ExpertData:
@@ -152,12 +152,12 @@ def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> Exp
     with np.errstate(over="ignore"):
         for expert in range(count):
             shown[expert] = solved(beside(others, expert, policy), units, actions)
-    rows, none = jnp.asarray(shown), jnp.zeros(count + 1)
-    offsets = np.minimum(np.arange(count + 2), count)
-    return ExpertData(
-        Transition(rows, none.astype(jnp.int32), none, none[:, None], none > 0, none > 0),
-        jnp.asarray(offsets, jnp.int32),
+    none = np.zeros(count + 1, np.float32)
+    columns = jax.device_put(
+        (shown, none.astype(np.int32), none, none[:, None], none > 0, none > 0)
     )
+    offsets = np.minimum(np.arange(count + 2), count).astype(np.int32)
+    return ExpertData(Transition(*columns), jax.device_put(offsets))
 
 
 def solved(row: Beside, units: ValueUnits, actions: int) -> Floats:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Outputs as Outputs,
         apply_network as apply_network,
         outputs_of as outputs_of,
+        shapes_of as shapes_of,
         within_bounds as within_bounds,
     )
     from quorum_rl.learners.losses import (

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import (
     Any,
@@ -290,6 +291,12 @@ class DenseLearner(ABC):
             action=action,
             next_observation=self.standardised(transition.next_observation),
         )
+
+
+@lru_cache(maxsize=64)
+def shapes_of(learner: Any, observation_size: int, action_count: int) -> Any:
+    """The parameters of a learner as shapes alone: nothing is drawn."""
+    return jax.eval_shape(lambda: learner.init(jax.random.key(0), observation_size, action_count))
 
 
 def within_bounds(squashed: Array, bounds: Bounds) -> Array:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.errors import QuorumError
@@ -113,18 +112,21 @@ def runs_of(plans: Sequence[FitPlan], keys: Keys, steps: Steps) -> Run:
         )
         for plan in distinct.values()
     ]
-    stacked: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *made)
+    # In NumPy, which needs no program for it.
+    stacked: Any = jax.tree.map(lambda *leaves: np.stack(leaves)[which], *made)
     ends = [plan.rates_end(count) for plan, count in zip(each, steps.counts, strict=True)]
     begins = [plan.average_from(count) for plan, count in zip(each, steps.counts, strict=True)]
-    parts = np.asarray(steps.parts).T
-    return replace(
+    parts = np.asarray(steps.parts, np.int32).T
+    whole: Run = replace(
         stacked,
-        noise_key=jnp.asarray(keys.noise, jnp.uint32),
-        public_key=jnp.asarray(keys.public, jnp.uint32),
-        rates_end=jnp.asarray(ends, jnp.float32),
-        average_from=jnp.asarray(begins, jnp.float32),
-        plain_part=(jnp.asarray(parts[0]), jnp.asarray(parts[1])),
+        noise_key=np.asarray(keys.noise, np.uint32),
+        public_key=np.asarray(keys.public, np.uint32),
+        rates_end=np.asarray(ends, np.float32),
+        average_from=np.asarray(begins, np.float32),
+        plain_part=(parts[0], parts[1]),
     )
+    on_device: Run = jax.device_put(whole)
+    return on_device
 
 
 def fresh(plan: FitPlan, runs: Run, sizes: tuple[int, int]) -> TrainState:
@@ -162,13 +164,11 @@ def joined(parts: Sequence[Released]) -> tuple[Transition, list[Span]]:
     sizes = np.array([int(part.offsets[-1]) for part in parts])
     after = np.cumsum(sizes)
     room = 1 << int(after[-1] - 1).bit_length() if after[-1] else 0
-    columns = zip(*(part.transitions for part in parts), strict=True)
-    whole = Transition(
-        *(longer(jnp.asarray(np.concatenate(list(column))), room) for column in columns)
-    )
+
+    def filled(*pieces: Any) -> jax.Array:
+        zeros = np.zeros((room - int(after[-1]), *pieces[0].shape[1:]), pieces[0].dtype)
+        made: jax.Array = jax.device_put(np.concatenate([*pieces, zeros]))
+        return made
+
+    whole = Transition(*map(filled, *(part.transitions for part in parts)))
     return whole, [(int(end - size), int(end)) for size, end in zip(sizes, after, strict=True)]
-
-
-def longer(leaf: jax.Array, count: int) -> jax.Array:
-    """The same with zeros behind, up to `count`."""
-    return jnp.pad(leaf, [(0, count - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))

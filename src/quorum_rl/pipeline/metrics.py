@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from quorum_rl.errors import QuorumError
@@ -20,7 +19,6 @@ from quorum_rl.training import (
     StepKind,
     TrainState,
     at,
-    flat_transitions,
     result_of,
 )
 from quorum_rl.types import Released
@@ -73,7 +71,8 @@ class RunMetrics:
         if self._seen is not None:
             learner: Any = self._plan.recipe.learner
             params, target = jax.tree.map(
-                lambda leaf: leaf[0], (result_of(self._plan.recipe, state), state.target)
+                lambda leaf: np.asarray(leaf)[0],
+                (result_of(self._plan.recipe, state), state.target),
             )
             loss = float(_mean_loss(learner)(params, target, self._seen))
             found |= {"loss_on_released": loss} if math.isfinite(loss) else {}
@@ -102,8 +101,8 @@ class RunMetrics:
 
 def _some_of(released: Released) -> Any:
     count = int(released.offsets[-1])
-    chosen = np.linspace(0, count - 1, min(count, MOST_TRANSITIONS)).round().astype(int)
-    return at(flat_transitions(released), jnp.asarray(chosen))
+    chosen: Any = np.linspace(0, count - 1, min(count, MOST_TRANSITIONS)).round().astype(int)
+    return at(released.transitions, chosen)
 
 
 def _lines_until(path: Path, step: int) -> list[str]:

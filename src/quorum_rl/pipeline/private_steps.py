@@ -1,11 +1,10 @@
 """A private step of a fit: what is contributed, with how much noise, and how loud that is."""
 
 import math
-
-import jax
+from typing import Any
 
 from quorum_rl.errors import TooLittleBudgetError
-from quorum_rl.learners import Learner
+from quorum_rl.learners import Learner, shapes_of
 from quorum_rl.logs import Declared
 from quorum_rl.pipeline.plan import Cost, noise_of_mean
 from quorum_rl.pipeline.settings import FitSettings
@@ -103,9 +102,8 @@ def noise_to_signal(step: PrivateStep, steps: int, learner: Learner, declared: D
     Raises:
         QuorumError: for more parameters than private steps take.
     """
-    shapes = jax.eval_shape(
-        lambda: learner.init(jax.random.key(0), declared.observation_size, declared.action_count)
-    )
+    asked: Any = learner
+    shapes = shapes_of(asked, declared.observation_size, declared.action_count)
     count = trained_count(learner, shapes, step.contribution)
     check_parameters(count, step.units)
     return noise_of_mean(step, steps) * math.sqrt(count)

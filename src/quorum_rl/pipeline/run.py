@@ -16,7 +16,7 @@ from quorum_rl.distributed import is_single_process
 from quorum_rl.errors import QuorumError
 from quorum_rl.experts import LoggedExperts, UnloggedExperts
 from quorum_rl.judging import Verdict, parted
-from quorum_rl.learners import DenseLearner, Learner
+from quorum_rl.learners import DenseLearner, Learner, shapes_of
 from quorum_rl.logs import Declared, Demonstrations
 from quorum_rl.pipeline.asked import check_kinds
 from quorum_rl.pipeline.context import (
@@ -343,8 +343,9 @@ def _opened(
 def _check_policy(plan: FitPlan, declared: Declared) -> None:
     """A learner whose policy could not be written is refused before anything is spent."""
     sizes = declared.observation_size, declared.action_count
+    learner: Any
     for learner in plan.candidates:
-        shapes = jax.eval_shape(lambda one=learner: one.init(jax.random.key(0), *sizes))
+        shapes = shapes_of(learner, *sizes)
         blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         policy_of(learner, blank, dictionary=declared.dictionary, sizes=sizes)
 

@@ -24,7 +24,7 @@ from quorum_rl.experts import LoggedExperts
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Demonstrations, split_release_pool
 from quorum_rl.pipeline import FitPlan, FitSettings, plan_fit
-from quorum_rl.pipeline.driver import Keys, Steps, fresh, longer, runs_of, steps_of, train_runs
+from quorum_rl.pipeline.driver import Keys, Steps, fresh, runs_of, steps_of, train_runs
 from quorum_rl.privacy import ReleasePlan
 from quorum_rl.release import release
 from quorum_rl.training import STEPS_AT_ONCE, ExpertData, TrainState, expert_data, result_of
@@ -239,7 +239,11 @@ def togetherness(plan: FitPlan) -> Hashable:
 
 def with_room(data: ExpertData, count: int) -> ExpertData:
     """The same experts with zeros behind, up to `count` transitions: fewer are the same program."""
-    padded = jax.tree.map(lambda leaf: longer(leaf, count), data.transitions)
+
+    def longer(leaf: jax.Array) -> jax.Array:
+        return jnp.pad(leaf, [(0, count - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+
+    padded = jax.tree.map(longer, data.transitions)
     return replace(data, transitions=padded)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.special import log_ndtr
 
 from quorum_rl.errors import FRACTION, POSITIVE, TooLittleBudgetError, require
 from quorum_rl.privacy.accounting import one_step_spread, total_delta
@@ -109,10 +109,10 @@ def _gaussian_spread(epsilon: float, delta: float) -> float:
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)
-        upper = norm.logcdf(-epsilon / mu + mu / 2)
+        upper = log_ndtr(-epsilon / mu + mu / 2)
         if upper == -math.inf:
             return -math.inf
-        lower = epsilon + norm.logcdf(-epsilon / mu - mu / 2)
+        lower = epsilon + log_ndtr(-epsilon / mu - mu / 2)
         apart = -math.expm1(min(lower - upper, 0.0))  # rounding may have the lower one above
         return float(upper + math.log(max(apart, 1e-300)) - math.log(delta))
 

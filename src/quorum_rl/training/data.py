@@ -100,8 +100,8 @@ def expert_data(demonstrations: Demonstrations) -> ExpertData:
     check_numbered(demonstrations, demonstrations.transition_count)
     everything = demonstrations.transitions(np.arange(demonstrations.transition_count))
     return ExpertData(
-        Transition(*map(jnp.asarray, everything)),
-        jnp.asarray(demonstrations.expert_transition_offsets),
+        Transition(*map(jax.device_put, everything)),
+        jax.device_put(demonstrations.expert_transition_offsets),
     )
 
 

@@ -276,7 +276,12 @@ def _server_step(
 
 
 def _finite(tree: Any) -> bool:
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+    return bool(_all_finite(tree))
+
+
+@jax.jit
+def _all_finite(tree: Any) -> Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
 def _check_data(

@@ -41,9 +41,8 @@ def rounded_noise(noise_keys: Any, scales: Any, first: int, steps: int, count: i
     """
     with jax.enable_x64(True):
         drawn: Array
-        keys = jnp.asarray(np.asarray(noise_keys), jnp.uint32)
-        wide = jnp.asarray(np.asarray(scales, np.float64))
-        numbers = jnp.arange(first, first + steps, dtype=jnp.uint32)
+        keys, wide = np.asarray(noise_keys, np.uint32), np.asarray(scales, np.float64)
+        numbers = np.arange(first, first + steps, dtype=np.uint32)
         drawn, undecided = _program(count)(keys, wide, numbers)
         missing = int(undecided)
     if not missing:

@@ -36,8 +36,8 @@ def noisy_sum(
     Shapes: `rows` (experts, size), `noise_key` (2,), words; (size,).
     """
     step, size = sum_step(noise_multiplier, expected), rows.shape[1]
-    noise = rounded_noise(noise_key[None], [step.noise_scale], 1, 1, size)[0, 0]
-    mean = _mean(step.shape, _as_data(rows), jnp.asarray(noise_key), noise, step.numbers)
+    noise = np.asarray(rounded_noise(noise_key[None], [step.noise_scale], 1, 1, size))[0, 0]
+    mean = _mean(step.shape, _as_data(rows), noise_key, noise, step.numbers)
     made: Floats = np.asarray(mean, np.float64) * step.expected_batch
     return made
 
@@ -76,11 +76,11 @@ def _as_data(rows: Floats) -> ExpertData:
 
     So there is a row also where there is nobody. Who has no transition is never drawn.
     """
-    padded = jnp.asarray(np.pad(rows, ((0, 1), (0, 0))), jnp.float32)
-    none = jnp.zeros(len(padded))
-    shown = Transition(padded, none.astype(jnp.int32), none, padded, none > 0, none > 0)
-    offsets = np.minimum(np.arange(len(padded) + 1), len(rows))
-    return ExpertData(shown, jnp.asarray(offsets, jnp.int32))
+    padded = np.pad(rows, ((0, 1), (0, 0))).astype(np.float32)
+    none = np.zeros(len(padded), np.float32)
+    columns = jax.device_put((padded, none.astype(np.int32), none, padded, none > 0, none > 0))
+    offsets = np.minimum(np.arange(len(padded) + 1), len(rows)).astype(np.int32)
+    return ExpertData(Transition(*columns), jax.device_put(offsets))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import toeplitz
 from scipy.optimize import isotonic_regression
-from scipy.special import binom
-from scipy.stats import norm
+from scipy.special import binom, ndtri
 
 from quorum_rl.logs import Demonstrations
 from quorum_rl.privacy import EVERYBODY, Part, TrainingEvent
@@ -261,7 +260,7 @@ def _unit(asked: Asked, below: Floats, plan: UnitsPlan) -> Unit | None:
     beside = max(shares[narrow - 1] if narrow else 0.0, 1 - shares[narrow])
     if beside < tail + 2 * plan.error:
         return None
-    centre, scale = middle, (high - low) / (2 * float(norm.ppf(1 - tail)))
+    centre, scale = middle, (high - low) / (2 * float(ndtri(1 - tail)))
     if asked.place is None:
         centre, scale = 0.0, middle
     return _rounded(centre, scale) if scale > 0 else None
