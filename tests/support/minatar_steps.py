@@ -62,7 +62,8 @@ def _played(world: AnyWorld, plays: Chosen, clever: Any) -> tuple[Seen, Any]:
 
     def step(now: Any, row: tuple[Chosen, Any]) -> tuple[Any, Any]:
         (state, observation), (play, wise) = now, row
-        action = jnp.where(wise, policy(key, observation), play.action)
+        act = lambda: policy(key, observation).astype(jnp.int32)  # noqa: E731
+        action = jax.lax.cond(wise, act, lambda: play.action)
         stuck = {"sticky_probability": play.sticks.astype(jnp.float32)}
         after = world.step(key, state, action, type(world.default_params())(**(params | stuck)))
         fresh, going = begun(play.right), (after.state, after.observation)
@@ -113,6 +114,7 @@ def kept(name: str) -> tuple[Chosen, Seen]:
     shape = (len(own["action"]), 10, 10, get_world(name).spaces.observation_size // 100)
     cells = np.unpackbits(own["observation"], axis=1, count=int(np.prod(shape[1:])))
     own["observation"] = cells.reshape(shape).astype(bool)
+    own["action"] = own["action"].astype(np.int32)
     return (
         Chosen(*(own[field] for field in Chosen._fields)),
         Seen(*(own[field] for field in Seen._fields)),

@@ -62,9 +62,10 @@ class Breakout:
     )
     facts: ClassVar[Facts] = Facts(
         random_return=0.390,
-        random_source="",
-        reference_return=50.0,
-        reference_source="",
+        random_source="measured: mean of 10,000 episodes, standard error 0.0064",
+        reference_return=83.2,
+        reference_source="a rule that plays the ball's flight ahead: mean of 2,000 episodes, "
+        "standard error 0.34",
         demonstration_time_limit=500,
         evaluation_time_limit=1000,
     )

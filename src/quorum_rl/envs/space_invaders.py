@@ -67,9 +67,10 @@ class SpaceInvaders:
     )
     facts: ClassVar[Facts] = Facts(
         random_return=4.096,
-        random_source="",
-        reference_return=100.0,
-        reference_source="",
+        random_source="measured: mean of 10,000 episodes, standard error 0.033",
+        reference_return=122.7,
+        reference_source="a rule that dodges, and shoots where an alien will be: mean of 10,000 "
+        "episodes, standard error 0.22",
         demonstration_time_limit=500,
         evaluation_time_limit=1000,
     )
