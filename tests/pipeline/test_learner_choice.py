@@ -79,7 +79,7 @@ def test_the_plan_says_in_which_units_numbers_are_seen() -> None:
     assert "rewards are multiplied by 0.1" in said
     picture = replace(LANDER, observation_size=400, world="Breakout")
     said = plan_fit(picture, learner_for(picture, "cql"), settings=settings, **budget).describe()
-    assert f"less (0{' 0' * 15} …, 400 numbers) and divided by (1 1" in said
+    assert f"less (0{' 0' * 15} …, 400 numbers) and divided by (0.25 0.25" in said
     said = plan_fit(LANDER, Cql(), settings=settings, **budget).describe()
     assert "observations are" not in said
     assert "rewards are" not in said

@@ -20,13 +20,14 @@ from quorum_rl.envs.minatar import (
     moved,
     picture,
     picture_spaces,
+    picture_units,
     sticking,
 )
 from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
 from quorum_rl.pytree import pytree
 
 START_COLUMN: Final = 4  # of the paddle
-BRICK_ROWS: Final = (1, 2, 3)
+WALL: Final = np.repeat(np.isin(np.arange(SIDE), (1, 2, 3))[:, None], SIDE, axis=1)
 
 
 @pytree
@@ -69,7 +70,7 @@ class Breakout:
         demonstration_time_limit=500,
         evaluation_time_limit=1000,
     )
-    units: ClassVar[Units] = Units(centre=(0.0,) * 400, scale=(1.0,) * 400)
+    units: ClassVar[Units] = picture_units(0, 0, 0, 0.75 * WALL)
 
     def default_params(self) -> BreakoutParams:
         return BreakoutParams()
@@ -96,7 +97,7 @@ class Breakout:
             down=jnp.int32(1),
             in_brick=jnp.bool_(False),
             paddle=jnp.int32(START_COLUMN),
-            bricks=_wall(),
+            bricks=jnp.asarray(WALL),
             action=jnp.int32(0),
             time=jnp.int32(0),
         )
@@ -128,7 +129,7 @@ class Breakout:
             down=jnp.where(turns, -state.down, state.down),
             in_brick=brick,
             paddle=paddle,
-            bricks=jnp.where(low & ~bricks.any(), _wall(), bricks),
+            bricks=jnp.where(low & ~bricks.any(), jnp.asarray(WALL), bricks),
             action=action,
             time=state.time + 1,
         )
@@ -139,10 +140,6 @@ class Breakout:
             terminated=low & ~below & ~ahead,
             truncated=after.time >= params.time_limit,
         )
-
-
-def _wall() -> Array:
-    return jnp.isin(jnp.arange(SIDE), jnp.array(BRICK_ROWS))[:, None] & jnp.ones(SIDE, bool)
 
 
 def observe(state: BreakoutState) -> Array:

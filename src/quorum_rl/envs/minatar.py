@@ -4,12 +4,13 @@ A picture has one channel a kind of thing, 1 where such a thing is. It is flatte
 channels innermost: `observation.reshape(10, 10, channels)` is MinAtar's own array.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from quorum_rl.envs.world import Array, Key, Spaces
+from quorum_rl.envs.world import Array, Key, Spaces, Units
 
 SIDE: Final = 10
 LAST: Final = SIDE - 1
@@ -22,6 +23,15 @@ def picture_spaces(channels: tuple[str, ...], action_names: tuple[str, ...]) -> 
     cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     names = tuple(f"{channel} {row} {column}" for row, column in cells for channel in channels)
     return Spaces(names, (0.0,) * len(names), (1.0,) * len(names), action_names)
+
+
+def picture_units(*centres: Any) -> Units:
+    """A quarter for a thing, around how often a cell has it: of a map or a number for each channel.
+
+    What is nearly always there, such as a wall, would otherwise be all that a learner sees.
+    """
+    cells = np.stack([np.broadcast_to(centre, (SIDE, SIDE)) for centre in centres], axis=-1)
+    return Units(tuple(cells.ravel().tolist()), (0.25,) * cells.size)
 
 
 def picture(*channels: Array) -> Array:

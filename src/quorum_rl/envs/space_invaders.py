@@ -20,6 +20,7 @@ from quorum_rl.envs.minatar import (
     moved,
     picture,
     picture_spaces,
+    picture_units,
     sticking,
 )
 from quorum_rl.envs.world import Array, Facts, Key, Spaces, Step, Units, grid
@@ -29,8 +30,7 @@ FIRE: Final = 3
 START_COLUMN: Final = 5  # of the cannon
 RELOAD: Final = 5  # steps between two shots of the cannon
 SHORTEST_INTERVAL: Final = 6  # of the aliens' moves, however many waves have come
-WAVE_ROWS: Final = 4
-WAVE_COLUMNS: Final = (2, 8)
+WAVE: Final = np.pad(np.ones((4, 6), bool), ((0, 6), (2, 2)))
 
 
 @pytree
@@ -74,7 +74,7 @@ class SpaceInvaders:
         demonstration_time_limit=500,
         evaluation_time_limit=1000,
     )
-    units: ClassVar[Units] = Units(centre=(0.0,) * 600, scale=(1.0,) * 600)
+    units: ClassVar[Units] = picture_units(0, 0.5 * WAVE, 0.25 * WAVE, 0.25 * WAVE, 0, 0)
 
     def default_params(self) -> SpaceInvadersParams:
         return SpaceInvadersParams()
@@ -94,7 +94,7 @@ class SpaceInvaders:
         interval = jnp.asarray(params.move_interval).astype(jnp.int32)
         state = SpaceInvadersState(
             cannon=jnp.int32(START_COLUMN),
-            aliens=_wave(),
+            aliens=jnp.asarray(WAVE),
             bullets=nothing,
             bombs=nothing,
             heading=jnp.int32(-1),
@@ -138,7 +138,7 @@ class SpaceInvaders:
         faster = won & (state.move_interval > SHORTEST_INTERVAL)
         after = SpaceInvadersState(
             cannon=cannon,
-            aliens=jnp.where(won, _wave(), aliens),
+            aliens=jnp.where(won, jnp.asarray(WAVE), aliens),
             bullets=bullets & ~shot,
             bombs=after_shot,
             heading=jnp.where(move & edge, -state.heading, state.heading),
@@ -156,12 +156,6 @@ class SpaceInvaders:
             terminated=bombs[LAST, cannon] | crashed | landed,
             truncated=after.time >= params.time_limit,
         )
-
-
-def _wave() -> Array:
-    cells = jnp.arange(SIDE)
-    first, end = WAVE_COLUMNS
-    return (cells < WAVE_ROWS)[:, None] & ((cells >= first) & (cells < end))
 
 
 def _down(cells: Array, rows: int) -> Array:
