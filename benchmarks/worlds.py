@@ -194,7 +194,7 @@ def contests(copies: int, steps: int, gymnax: Beside | None) -> list[Contest]:
     for name in MINATAR if find_spec("minatar") else ():
         pictures, count = our_clock(name, PICTURE_COPIES, steps), PICTURE_COPIES * steps
         made.append(
-            Contest(name, "MinAtar", 30, pictures, count, minatar_clock(name), MINATAR_STEPS)
+            Contest(name, "MinAtar", None, pictures, count, minatar_clock(name), MINATAR_STEPS)
         )
     for name in ("Acrobot", "CartPole"):
         ours, count = our_clock(name, copies, steps), copies * steps

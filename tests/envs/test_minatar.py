@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,10 +10,19 @@ import jax.numpy as jnp
 import minatar_steps
 import numpy as np
 import pytest
+from compiling import optimised
 
-from quorum_rl.envs import AnyWorld, get_world, roll_out, start, uniform_policy
+from quorum_rl.envs import (
+    AnyWorld,
+    get_world,
+    reference_policy,
+    roll_out,
+    start,
+    uniform_policy,
+)
 from quorum_rl.envs.breakout import Breakout
 from quorum_rl.envs.minatar import LAST
+from quorum_rl.envs.reference import episode_returns
 from quorum_rl.envs.space_invaders import FIRE, SHORTEST_INTERVAL, SpaceInvaders
 
 NAMES = tuple(minatar_steps.GAMES)
@@ -50,6 +60,15 @@ def test_random_steps_are_minatars(world: AnyWorld) -> None:
     theirs = minatar_steps.theirs(world.name, plays)
     assert theirs.terminated.sum() > 50
     assert_same(minatar_steps.ours(world, plays), theirs)
+
+
+def test_a_rule_earns_the_stated_return(world: AnyWorld) -> None:
+    with optimised():
+        run = jax.jit(partial(episode_returns, world, reference_policy(world), episodes=40))
+        returns = np.asarray(run(jax.random.key(11)), np.float64)
+    # Four standard errors, a fixed seed.
+    assert abs(returns.mean() - world.facts.reference_return) < 4 * returns.std() / np.sqrt(40)
+    assert world.facts.normalised(returns.mean()) > 0.9
 
 
 def test_numbers_are_named_after_channel_row_and_column(world: AnyWorld) -> None:
