@@ -35,7 +35,7 @@ class BreakoutParams:
     sticky_probability: float = STICKY_PROBABILITY
     right_start: float = 0.5  # the probability that the ball comes from the right
     start_row: int = 3  # of the ball, 0 to 8
-    time_limit: int = 1000
+    time_limit: int = 500
 
 
 @pytree
@@ -85,15 +85,15 @@ class Breakout:
         )
 
     def reset(self, key: Key, params: BreakoutParams) -> tuple[BreakoutState, Array]:
-        right = jax.random.uniform(key) < params.right_start
-        column = jnp.where(right, LAST, 0)
+        right = jax.random.uniform(key, (), jnp.float32) < params.right_start
+        column = jnp.where(right, jnp.int32(LAST), 0)
         row = jnp.asarray(params.start_row).astype(jnp.int32)
         state = BreakoutState(
             column=column,
             row=row,
             last_column=column,
             last_row=row,
-            right=jnp.where(right, -1, 1),
+            right=jnp.where(right, jnp.int32(-1), 1),
             down=jnp.int32(1),
             in_brick=jnp.bool_(False),
             paddle=jnp.int32(START_COLUMN),

@@ -48,10 +48,10 @@ def at(row: Array | int, column: Array) -> Array:
 
 def sticking(key: Key, action: Array, before: Array, probability: Array | float) -> Array:
     """The action of the step before again with this probability, or else `action`."""
-    again = jax.random.uniform(key) < probability
+    again = jax.random.uniform(key, (), jnp.float32) < probability
     return jnp.where(again, before, action).astype(jnp.int32)
 
 
 def moved(column: Array, action: Array) -> Array:
     """Where the player is after an action; the walls stop it."""
-    return jnp.clip(column + jnp.array(MOVES)[action], 0, LAST)
+    return jnp.clip(column + jnp.array(MOVES, jnp.int32)[action], 0, LAST)

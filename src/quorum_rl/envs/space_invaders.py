@@ -38,7 +38,7 @@ class SpaceInvadersParams:
     sticky_probability: float = STICKY_PROBABILITY
     move_interval: int = 12  # steps between two moves of the first wave
     shot_interval: int = 10  # steps between two shots of the aliens
-    time_limit: int = 1000
+    time_limit: int = 500
 
 
 @pytree
