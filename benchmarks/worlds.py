@@ -285,6 +285,8 @@ def main() -> int:
         skipped = f"gymnax was skipped: there is no interpreter at {options.gymnax_python}."
         results = measured(None)
     console.print(table(results, title))
+    if not find_spec("minatar"):
+        console.print("MinAtar was skipped: the package minatar is not installed.")
     if skipped:
         console.print(f"{skipped} benchmarks/README.md says how to make one.")
     if options.json:
