@@ -1,4 +1,4 @@
-"""How fast the worlds are: against gymnax, Gymnasium's own stepping and SciPy's odeint.
+"""How fast the worlds are: against gymnax, Gymnasium's own stepping, SciPy's odeint and MinAtar.
 
     python benchmarks/worlds.py [--gymnax-python PATH] [--json PATH]
 
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ TIME_LIMIT = 500
 HIV_STEPS = 10
 GYMNASIUM_STEPS = {"CartPole": 20_000, "Acrobot": 4_000}
 ODEINT_STEPS = 100
+MINATAR = {"Breakout": "breakout", "SpaceInvaders": "space_invaders"}
+MINATAR_STEPS = 10_000
+PICTURE_COPIES = 256  # every transition of 4096 copies would be gigabytes of pictures
 Clock = Callable[[int], float]  # the seconds of one measurement with a seed
 
 
@@ -144,6 +148,28 @@ def odeint_clock(**tolerance: float) -> Clock:
     return clock
 
 
+def minatar_clock(name: str) -> Clock:
+    """One game in a Python loop, as MinAtar is used."""
+    from minatar import Environment
+
+    env = Environment(MINATAR[name])
+    listed = env.minimal_action_set()
+
+    def clock(seed: int) -> float:
+        env.seed(seed)
+        env.reset()
+        actions = np.random.default_rng(seed).choice(listed, size=MINATAR_STEPS)
+        began = time.perf_counter()
+        for action in actions:
+            _, terminated = env.act(action)
+            if terminated:
+                env.reset()
+            env.state()
+        return time.perf_counter() - began
+
+    return clock
+
+
 def gymnax_clock(gymnax: Beside, name: str) -> Clock:
     return lambda seed: float(gymnax.ask(f"{name} {seed}"))
 
@@ -165,6 +191,11 @@ def contests(copies: int, steps: int, gymnax: Beside | None) -> list[Contest]:
         Contest("HIV", other, 300, hiv, hiv_count, theirs, ODEINT_STEPS)
         for other, theirs in solvers.items()
     ]
+    for name in MINATAR if find_spec("minatar") else ():
+        pictures, count = our_clock(name, PICTURE_COPIES, steps), PICTURE_COPIES * steps
+        made.append(
+            Contest(name, "MinAtar", None, pictures, count, minatar_clock(name), MINATAR_STEPS)
+        )
     for name in ("Acrobot", "CartPole"):
         ours, count = our_clock(name, copies, steps), copies * steps
         theirs = gymnasium_clock(name)
@@ -254,6 +285,8 @@ def main() -> int:
         skipped = f"gymnax was skipped: there is no interpreter at {options.gymnax_python}."
         results = measured(None)
     console.print(table(results, title))
+    if not find_spec("minatar"):
+        console.print("MinAtar was skipped: the package minatar is not installed.")
     if skipped:
         console.print(f"{skipped} benchmarks/README.md says how to make one.")
     if options.json:

@@ -94,6 +94,7 @@ envs/test_hiv.py
 envs/test_integrators.py
 envs/test_lunar_lander.py
 envs/test_lunar_lander_world.py
+envs/test_minatar.py
 envs/test_own_world.py
 envs/test_reference.py
 envs/test_remembering.py

@@ -3,7 +3,7 @@
     python -m reproduction.studies.reference_returns            # measure what is shipped
     python -m reproduction.studies.reference_returns --search   # search anew and overwrite it
 
-Every reference is a small deterministic closed-loop network, found with fixed seeds:
+Every reference is a deterministic closed-loop policy, found with fixed seeds:
 
 CartPole  a linear rule written by hand; it reaches the largest possible return.
 Acrobot   the cross-entropy method over the weights: draw a population around a mean, keep the best
@@ -12,6 +12,7 @@ Acrobot   the cross-entropy method over the weights: draw a population around a 
 LunarLander, Pendulum  proximal policy optimisation with two rates and two seeds each, small
           networks, in the default world; the best of four on episodes of their own (a quarter of an
           hour, two minutes). LunarLanderContinuous has the network of LunarLander.
+Breakout, SpaceInvaders  rules written by hand, in `quorum_rl.envs.minatar_rules`.
 HIV       nothing is random in the default world, so a beam search finds a schedule of drugs, and
           the network is trained to choose the same from what it observes.
 

@@ -17,8 +17,10 @@ def world(request: pytest.FixtureRequest) -> AnyWorld:
 
 
 def test_the_worlds_are_known_by_name() -> None:
-    ours = ("CartPole", "Acrobot", "LunarLander", "HIV", "Pendulum", "LunarLanderContinuous")
-    assert world_names() == ours
+    assert world_names() == (
+        "CartPole", "Acrobot", "LunarLander", "HIV", "Pendulum", "LunarLanderContinuous",
+        "Breakout", "SpaceInvaders",
+    )  # fmt: skip
     assert all(isinstance(get_world(name), World) for name in world_names())
     assert [get_world(name).name for name in world_names()] == list(world_names())
 
@@ -100,6 +102,16 @@ VARIED: dict[str, dict[str, tuple[float, float, int]]] = {
         "efficacy_noise": (0, 0.01, 2),
     },
     "Pendulum": {"gravity": (9, 11, 10), "mass": (0.9, 1.1, 10), "length": (0.9, 1.1, 10)},
+    "Breakout": {
+        "sticky_probability": (0, 0.2, 25),
+        "right_start": (0, 1, 10),
+        "start_row": (3, 6, 4),
+    },
+    "SpaceInvaders": {
+        "sticky_probability": (0, 0.2, 25),
+        "move_interval": (10, 14, 5),
+        "shot_interval": (7, 14, 8),
+    },
 }
 VARIED["LunarLanderContinuous"] = VARIED["LunarLander"]
 

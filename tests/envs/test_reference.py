@@ -32,7 +32,13 @@ def returns_of(world: AnyWorld, reference: bool, episodes: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "episodes", "stated_error"),
-    [("CartPole", 2000, 0.12), ("HIV", 200, 5200.0), ("Pendulum", 500, 2.9)],
+    [
+        ("CartPole", 2000, 0.12),
+        ("HIV", 200, 5200.0),
+        ("Pendulum", 500, 2.9),
+        ("Breakout", 300, 0.0064),
+        ("SpaceInvaders", 300, 0.033),
+    ],
 )
 def test_a_random_policy_earns_the_stated_return(
     name: str, episodes: int, stated_error: float
@@ -107,7 +113,10 @@ def test_returns_count_one_episode_and_no_reward_after_its_end() -> None:
 
 
 # LunarLanderContinuous has the network of LunarLander: see its engines' tests.
-@pytest.mark.parametrize("name", sorted({*world_names()} - {"LunarLanderContinuous"}))
+WITHOUT = {"LunarLanderContinuous", "Breakout", "SpaceInvaders"}
+
+
+@pytest.mark.parametrize("name", sorted({*world_names()} - WITHOUT))
 def test_a_network_fits_its_world_and_survives_being_stored(name: str) -> None:
     world = get_world(name)
     network = reference_network(world)

@@ -77,6 +77,9 @@ def test_the_plan_says_in_which_units_numbers_are_seen() -> None:
     said = plan_fit(LANDER, learner_for(LANDER, "cql"), settings=settings, **budget).describe()
     assert "observations are seen less (0 0 0 0 0 0 0 0) and divided by (0.5 1 0.5" in said
     assert "rewards are multiplied by 0.1" in said
+    picture = replace(LANDER, observation_size=400, world="Breakout")
+    said = plan_fit(picture, learner_for(picture, "cql"), settings=settings, **budget).describe()
+    assert f"less (0{' 0' * 15} …, 400 numbers) and divided by (0.25 0.25" in said
     said = plan_fit(LANDER, Cql(), settings=settings, **budget).describe()
     assert "observations are" not in said
     assert "rewards are" not in said

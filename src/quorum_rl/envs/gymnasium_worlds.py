@@ -15,6 +15,8 @@ GYMNASIUM_WORLDS: Final = {
     "quorum/HIV-v0": "HIV",
     "quorum/Pendulum-v0": "Pendulum",
     "quorum/LunarLanderContinuous-v0": "LunarLanderContinuous",
+    "quorum/Breakout-v0": "Breakout",
+    "quorum/SpaceInvaders-v0": "SpaceInvaders",
 }
 """Gymnasium's name of each world that comes with Quorum, and Quorum's own name of it."""
 

@@ -1,7 +1,7 @@
 """What a world's numbers mean: reference policies for its returns, units for its observations.
 
 The paper normalises returns to 0 (random) and 1 ("optimal") and leaves "optimal" unstated. Ours is
-the return of a small network that anyone can load and run again;
+the return of a small network or a rule that anyone can run again;
 `reproduction/studies/reference_returns.py` found it and measured the numbers that each world states
 in its `facts`.
 
@@ -17,8 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from quorum_rl.dictionary import Bounds
+from quorum_rl.envs.breakout import Breakout
 from quorum_rl.envs.lunar_lander import FULL_THROTTLE, LunarLander, LunarLanderContinuous
+from quorum_rl.envs.minatar_rules import catch, shoot
 from quorum_rl.envs.rollout import Policy, roll_out, start
+from quorum_rl.envs.space_invaders import SpaceInvaders
 from quorum_rl.envs.world import AnyWorld, Array, Key, Units, with_params
 from quorum_rl.errors import QuorumError
 from quorum_rl.pytree import pytree
@@ -68,6 +71,10 @@ def reference_policy(world: AnyWorld) -> Policy:
     Raises:
         QuorumError: if Quorum ships none for this world.
     """
+    if isinstance(world, Breakout):
+        return catch
+    if isinstance(world, SpaceInvaders):
+        return shoot
     if isinstance(world, LunarLanderContinuous):
         chosen = greedy(reference_network(LunarLander()))
         return lambda key, seen: jnp.array(FULL_THROTTLE, jnp.float32)[chosen(key, seen)]

@@ -4,10 +4,12 @@ import hashlib
 from pathlib import Path
 
 from quorum_rl.envs.acrobot import Acrobot
+from quorum_rl.envs.breakout import Breakout
 from quorum_rl.envs.cartpole import CartPole
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.envs.lunar_lander import LunarLander, LunarLanderContinuous
 from quorum_rl.envs.pendulum import Pendulum
+from quorum_rl.envs.space_invaders import SpaceInvaders
 from quorum_rl.envs.world import AnyWorld, World
 from quorum_rl.errors import QuorumError, unknown_name
 from quorum_rl.files import attribute_in_file
@@ -16,6 +18,7 @@ WORLDS: dict[str, AnyWorld] = {
     world.name: world
     for world in (
         CartPole(), Acrobot(), LunarLander(), Hiv(), Pendulum(), LunarLanderContinuous(),
+        Breakout(), SpaceInvaders(),
     )
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What a fit will do and spend, as data: decided before any data is touched."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from quorum_rl.training import (
 USEFUL_NOISE: Final = {"local": 1.0, "solve": 1.0, "dp-sgd": 2.2, "selective": 2.2}
 RATE_OF_NOISE: Final = 16.0
 PAPER_DELTA_SHARE: Final = 0.9  # of δ, for the release
+MOST_SHOWN: Final = 16  # numbers of an observation
 
 Cost: TypeAlias = tuple[float, float]
 """An ε and a δ."""
@@ -273,15 +275,19 @@ def learner_in_words(learner: Learner) -> str:
     return f"learner: {name}, {f'hidden layers of {layers}' if sizes else 'a linear policy'}"
 
 
+def _listed(numbers: Sequence[float]) -> str:
+    """The numbers; of a picture's hundreds, the first ones and how many there are."""
+    shown = " ".join(f"{number:g}" for number in numbers[:MOST_SHOWN])
+    return shown if len(numbers) <= MOST_SHOWN else f"{shown} …, {len(numbers)} numbers"
+
+
 def units_in_words(*learners: Learner) -> list[str]:
     """What learners make of numbers before they see them, which may be by default."""
     said = []
     for learner in learners:
         if isinstance(learner, DenseLearner) and learner.observation_centre:
-            centre, scale = (
-                " ".join(f"{number:g}" for number in numbers)
-                for numbers in (learner.observation_centre, learner.observation_scale)
-            )
+            units = (learner.observation_centre, learner.observation_scale)
+            centre, scale = map(_listed, units)
             said.append(f"observations are seen less ({centre}) and divided by ({scale})")
         reward_scale = getattr(learner, "reward_scale", 1.0)
         if reward_scale != 1:

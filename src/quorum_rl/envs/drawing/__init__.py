@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from quorum_rl.envs.acrobot import Acrobot
+from quorum_rl.envs.breakout import Breakout
 from quorum_rl.envs.cartpole import CartPole
-from quorum_rl.envs.drawing import acrobot, cartpole, generic, hiv, lunar_lander, pendulum
+from quorum_rl.envs.drawing import (
+    acrobot,
+    cartpole,
+    generic,
+    hiv,
+    lunar_lander,
+    minatar,
+    pendulum,
+)
 from quorum_rl.envs.hiv import Hiv
 from quorum_rl.envs.lunar_lander import LunarLander
 from quorum_rl.envs.pendulum import Pendulum
+from quorum_rl.envs.space_invaders import SpaceInvaders
 from quorum_rl.envs.world import AnyWorld
 from quorum_rl.errors import QuorumError
 from quorum_rl.types import Transition
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
 
 DRAWINGS: Final = {
     CartPole: cartpole, Acrobot: acrobot, Hiv: hiv, LunarLander: lunar_lander, Pendulum: pendulum,
+    Breakout: minatar, SpaceInvaders: minatar,
 }  # fmt: skip
 
 

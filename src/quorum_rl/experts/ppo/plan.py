@@ -137,6 +137,8 @@ def preset(world: AnyWorld, name: PresetName) -> Preset:
         return _lander(name)
     if world.name == "Pendulum":
         return _pendulum(name)
+    if world.name in ("Breakout", "SpaceInvaders"):
+        return _pictured(name)
     if name == "small":
         settings = min(150, available)
         steps = {"Acrobot": 70_000, "HIV": 35_000}.get(world.name, 50_000)
@@ -195,6 +197,18 @@ def _pendulum(name: PresetName) -> Preset:
         settings=150, candidates=3, experts=300, total_steps=120_000,
         learning_rates=(1e-3, 5e-4, 2e-3),
     )  # fmt: skip
+    return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
+
+
+def _pictured(name: PresetName) -> Preset:
+    """A picture has hundreds of inputs, and a reward comes ten steps after what earned it."""
+    recipe = PpoRecipe(slice_size=1024, epochs=4)
+    if name == "paper":
+        plan = Plan(settings=1000, candidates=3, experts=3000, total_steps=2_000_000)
+        return Preset(plan, replace(recipe, half_precision=jax.default_backend() == "gpu"))
+    plan = Plan(
+        settings=50, candidates=2, experts=100, total_steps=300_000, learning_rates=(1e-3, 2e-3)
+    )
     return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
 
 
