@@ -152,7 +152,7 @@ def test_outside_a_process_of_its_own_such_a_model_ends_everything(tmp_path: Pat
     program = (
         "import sys, numpy as np\n"
         "from quorum_rl.experts.onnx_worker import ModelQuestion, _answered\n"
-        "asked = ModelQuestion(sys.argv[1], 1, 2, None, True, True, 1.0)\n"
+        "asked = ModelQuestion(sys.argv[1], 1, 2, False, None, True, True, 1.0)\n"
         "_answered(asked, np.array([[20]], np.float32), {})\n"
     )
     file = write_model(tmp_path / "a.onnx", "crashes", HARM)

@@ -33,6 +33,7 @@ def experts_from(
             observation_size=declared.observation_size,
             action_count=declared.action_count,
             p_min=declared.p_min or 0.0,
+            action_bounds=declared.action_bounds,
             output=output,
         )
     return release.experts_who_acted(found, demonstrations)

@@ -23,6 +23,7 @@ Observations = npt.NDArray[np.float32]  # (rows, observation_size)
 Probabilities = npt.NDArray[np.float64]  # (experts, rows, action_count)
 
 SUM_TOLERANCE: Final = 1e-5  # how far from one the probabilities of a state may sum
+LARGEST_SPREAD: Final = 700.0  # the logarithm of a deviation that is hardly a number
 FLOOR_TOLERANCE: Final = 1e-6  # relative: what single precision may take off a declared floor
 
 
@@ -96,22 +97,40 @@ def checked_probabilities(
     return made
 
 
-def checked_gaussians(answers: npt.ArrayLike, experts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Means and logarithms of standard deviations, checked to be numbers.
+def checked_gaussians(
+    answers: npt.ArrayLike, experts: Sequence[int], names: Sequence[str] | None = None
+) -> npt.NDArray[np.float64]:
+    """Means and logarithms of standard deviations, checked to be numbers. A logarithm may be -inf:
+    who has no spread does what the mean says.
 
     Shapes: `(len(experts), rows, 2 · action_count)`, in and out.
 
     Raises:
-        QuorumError: for one that is not finite.
+        QuorumError: for one that is not finite, or a deviation beyond all numbers.
     """
     made = np.asarray(answers, dtype=np.float64)
-    finite = np.isfinite(made)
+    mean, log_deviation = np.split(made, 2, axis=-1)
+    finite = np.concatenate([np.isfinite(mean), log_deviation < LARGEST_SPREAD], axis=-1)
     if not finite.all():
         worst = np.unravel_index(np.argmin(finite), made.shape)
         raise QuorumError(
-            f"{_where(worst[:2], experts, None)} answers {made[worst]}: a mean and a spread must "
+            f"{_where(worst[:2], experts, names)} answers {made[worst]}: a mean and a spread must "
             "be finite; look for NaN in the policy's weights or inputs."
         )
+    return made
+
+
+def as_gaussians(answers: npt.ArrayLike, action_count: int) -> npt.NDArray[np.float64] | None:
+    """What a continuous policy answered, as means and logarithms of standard deviations: an action
+    alone has no spread. None where it has another form.
+
+    Shapes: `(rows, action_count)` or `(rows, 2 · action_count)` to `(rows, 2 · action_count)`.
+    """
+    made = np.asarray(answers, dtype=np.float64)
+    if made.ndim != 2 or made.shape[1] not in (action_count, 2 * action_count):
+        return None
+    if made.shape[1] == action_count:
+        made = np.concatenate([made, np.full_like(made, -np.inf)], axis=1)
     return made
 
 

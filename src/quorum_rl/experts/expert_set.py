@@ -137,8 +137,10 @@ class UnloggedExperts(_Queries, ABC):
     """Experts that have not acted yet: the base of every set that a user makes.
 
     A subclass gives `__len__` and `probabilities_of`, and passes what its policies answer through
-    `checked_probabilities`. `identity` is random; logs keep that of the experts who made them, and
-    a saved population keeps its own. It is empty where nobody knows it.
+    `checked_probabilities`. With `action_bounds` actions are continuous, of `action_count` numbers:
+    they have densities, so a subclass gives `among` instead. `identity` is random; logs keep that
+    of the experts who made them, and a saved population keeps its own. It is empty where nobody
+    knows it.
 
     Raises:
         QuorumError: if there are fewer than two actions, or the declared floor is out of range.
@@ -147,6 +149,7 @@ class UnloggedExperts(_Queries, ABC):
     observation_size: int
     action_count: int
     p_min: float = 0.0  # 0.0: nothing is promised
+    action_bounds: Bounds = ()
     identity: str = field(default_factory=partial(secrets.token_hex, 16), repr=False)
 
     def __post_init__(self) -> None:
@@ -157,12 +160,13 @@ class UnloggedExperts(_Queries, ABC):
                 raise no_floor()
             checked_floor(self.p_min, self.action_count)
 
-    @property
-    def action_bounds(self) -> Bounds:
-        """Those of continuous actions, whose numbers `action_count` counts; only trained experts
-        have any.
-        """
-        return ()
+    def _check_finite(self) -> None:
+        """Fail where actions are continuous."""
+        if self.action_bounds:
+            raise QuorumError(
+                "these experts' actions are continuous: they have densities, and what counts the "
+                "probabilities of actions (a release, an agreement) needs a finite list of them."
+            )
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -57,7 +57,7 @@ class OnnxProcess:
         Raises:
             QuorumError: instead of the NaN if this is `strict`, naming the file.
         """
-        found = np.full((len(states), question.action_count), np.nan)
+        found = np.full((len(states), question.answer_size), np.nan)
         with self._lock:
             for first in range(0, len(states), ROWS_AT_ONCE):
                 part = slice(first, first + ROWS_AT_ONCE)
@@ -70,7 +70,7 @@ class OnnxProcess:
     def _one_by_one(self, question: ModelQuestion, states: States, *, strict: bool) -> Answers:
         if self._used != {question.file}:
             self._end()
-        found = np.full((len(states), question.action_count), np.nan)
+        found = np.full((len(states), question.answer_size), np.nan)
         for row, state in enumerate(states):
             try:
                 found[row] = self._asked(question, state[None])

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from quorum_rl.errors import QuorumError
 
-Answers = npt.NDArray[np.float64]  # (rows, action_count)
+Answers = npt.NDArray[np.float64]  # (rows, answer_size)
 States = npt.NDArray[np.float32]  # (rows, observation_size)
 
 ANSWERED, FAILED = b"=", b"!"  # how a reply begins
@@ -36,10 +36,21 @@ class ModelQuestion(NamedTuple):
     file: str
     observation_size: int
     action_count: int
+    continuous: bool
     output_name: str | None
     row_by_row: bool
     keep_open: bool
     seconds: float
+
+    @property
+    def answer_size(self) -> int:
+        """How many numbers answer for a state."""
+        return 2 * self.action_count if self.continuous else self.action_count
+
+    @property
+    def sizes(self) -> set[int]:
+        """How many numbers a model may give: of a continuous action also none of its spread."""
+        return {self.action_count, self.answer_size}
 
 
 class Model(NamedTuple):
@@ -94,20 +105,23 @@ def _answered(question: ModelQuestion, states: States, models: dict[str, Model])
     if question.keep_open:
         models[question.file] = model
     step = 1 if question.row_by_row or model.one_row_only else len(states)
-    answers = np.empty((len(states), question.action_count))
+    answers = np.empty((len(states), question.answer_size))
     for row in range(0, len(states), step):
         asked = states[row : row + step].astype(model.input_type)
         try:
             (found,) = model.session.run([model.output_name], {model.input_name: asked})
         except Exception as error:  # onnxruntime's errors share no narrower base
             raise QuorumError(f"{name}: the model fails to run ({error}).") from error
-        if np.shape(found) != (len(asked), question.action_count):
+        if np.shape(found) not in {(len(asked), size) for size in question.sizes}:
+            what = "an action" if question.continuous else "one number per action"
             raise QuorumError(
                 f"{name}: the model answered {len(asked)} state(s) with shape {np.shape(found)}, "
-                f"not {(len(asked), question.action_count)}: choose the output that holds one "
-                "number per action with output_name."
+                f"not {(len(asked), question.action_count)}: choose the output that holds {what} "
+                "with output_name."
             )
-        answers[row : row + step] = found
+        # An action alone has no spread.
+        answers[row : row + step, np.shape(found)[1] :] = -np.inf
+        answers[row : row + step, : np.shape(found)[1]] = found
     return answers
 
 
@@ -132,8 +146,13 @@ def _opened(question: ModelQuestion) -> Model:
             f"{file.name}: choose with output_name one of the model's outputs "
             f"{', '.join(output.name for output in outputs)}, not {wanted!r}."
         )
-    batch = _checked_width(file, "input", inputs[0].shape, question.observation_size)
-    _checked_width(file, "output", chosen[0].shape, question.action_count)
+    batch = _checked_width(file, "input", inputs[0].shape, {question.observation_size})
+    _checked_width(file, "output", chosen[0].shape, question.sizes)
+    if question.continuous and chosen[0].type not in FLOAT_TYPES:
+        raise QuorumError(
+            f"{file.name}: the output is a {chosen[0].type}, and these actions are continuous: "
+            "export the policy with a float or double output."
+        )
     if isinstance(batch, int) and batch != 1:
         raise QuorumError(
             f"{file.name}: the batch is fixed at {batch}: export it with a dynamic batch, or 1."
@@ -161,12 +180,11 @@ def _session(file: Path) -> Any:
         ) from error
 
 
-def _checked_width(file: Path, what: str, shape: Any, width: int) -> Any:
+def _checked_width(file: Path, what: str, shape: Any, widths: set[int]) -> Any:
     """The batch dimension of a shape: a number, or a name or None if it is dynamic."""
-    if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != width):
-        raise QuorumError(
-            f"{file.name}: the {what} has shape {tuple(shape)}: expected (batch, {width})."
-        )
+    if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] not in widths):
+        expected = " or ".join(f"(batch, {width})" for width in sorted(widths))
+        raise QuorumError(f"{file.name}: the {what} has shape {tuple(shape)}: expected {expected}.")
     return shape[0]
 
 

@@ -11,26 +11,55 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
+from quorum_rl.dictionary import Bounds, Dictionary
 from quorum_rl.errors import POSITIVE, QuorumError, require, require_packages
 from quorum_rl.experts.checks import (
     SUM_TOLERANCE,
     Observations,
     Probabilities,
+    as_gaussians,
+    checked_gaussians,
     checked_observations,
     checked_probabilities,
     distributions_or_nan,
 )
-from quorum_rl.experts.expert_set import UnloggedExperts
+from quorum_rl.experts.expert_set import OwnPolicies, UnloggedExperts
 from quorum_rl.experts.onnx_process import OnnxProcess, allowed_seconds
 from quorum_rl.experts.onnx_worker import Answers, ModelQuestion
 
+OR_SPREADS = ", or twice as many numbers: their means, then the logarithms of their deviations"
 Policy = Callable[[Observations], npt.ArrayLike]
 
 
 class _AskedInTurn(UnloggedExperts):
     """Experts that are asked one after the other."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        said = Dictionary(action_bounds=self.action_bounds)
+        said.check_sizes(self.observation_size, self.action_count)
+
+    @property
+    def answer_size(self) -> int:
+        """How many numbers say what is done in a state: probabilities, or means and spreads."""
+        return 2 * self.action_count if self.action_bounds else self.action_count
+
+    def among(self, experts: slice) -> OwnPolicies:
+        if not self.action_bounds:
+            return super().among(experts)
+        numbers = range(len(self))[experts]
+
+        def asked(observations: Observations) -> Answers:
+            every = [
+                self._answer(number, checked_observations(own, self.observation_size))
+                for number, own in zip(numbers, observations, strict=True)
+            ]
+            return checked_gaussians(np.array(every), numbers, self._names(numbers))
+
+        return asked
+
     def probabilities_of(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        self._check_finite()
         numbers = range(len(self))[experts]
         answers = self._answers(numbers, observations, self._answer)
         return checked_probabilities(
@@ -54,7 +83,8 @@ class _AskedInTurn(UnloggedExperts):
         return made
 
     @abstractmethod
-    def _answer(self, expert: int, states: Observations) -> Answers: ...
+    def _answer(self, expert: int, states: Observations) -> Answers:
+        """Shapes: (rows, answer_size)."""
 
     def _as_probabilities(self, answers: Probabilities) -> Probabilities:
         return answers
@@ -70,14 +100,16 @@ class _AskedInTurn(UnloggedExperts):
 
 @dataclass(frozen=True, eq=False)
 class CallableExperts(_AskedInTurn):
-    """One Python function per expert: observations in, probabilities (not logits) out.
+    """One Python function per expert: observations in, probabilities (not logits) out. With
+    `action_bounds`, actions out, or the mean of each number and then the logarithm of its spread.
 
     A function must be deterministic and must not remember earlier calls. With `row_by_row`, the
     default, it is called with one state at a time, so that an answer cannot depend on the batch.
     Without, it is called once with all rows: faster, but then that independence is the
     function's own property (see `check_batch_independence`).
 
-    Shapes: a policy maps `(rows, observation_size)`, float32, to `(rows, action_count)`.
+    Shapes: a policy maps `(rows, observation_size)`, float32, to `(rows, action_count)`;
+        of continuous actions also to `(rows, 2 · action_count)`.
 
     Raises:
         QuorumError: without policies; on a query, for answers that are not distributions, naming
@@ -97,14 +129,17 @@ class CallableExperts(_AskedInTurn):
 
     def _answer(self, expert: int, states: Observations) -> Answers:
         step = 1 if self.row_by_row else max(len(states), 1)
-        answers = np.empty((len(states), self.action_count))
+        answers = np.empty((len(states), self.answer_size))
         for row in range(0, len(states), step):
             asked = states[row : row + step].copy()  # or it could change what others see
-            answer = np.asarray(self.policies[expert](asked), dtype=np.float64)
-            if answer.shape != (len(asked), self.action_count):
+            said = np.asarray(self.policies[expert](asked), dtype=np.float64)
+            answer = as_gaussians(said, self.action_count) if self.action_bounds else said
+            if answer is None or answer.shape != (len(asked), self.answer_size):
+                wanted = "probabilities" if not self.action_bounds else "actions"
                 raise QuorumError(
-                    f"expert {expert} answered {len(asked)} state(s) with shape {answer.shape}: it "
-                    f"must return probabilities of shape {(len(asked), self.action_count)}."
+                    f"expert {expert} answered {len(asked)} state(s) with shape {said.shape}: it "
+                    f"must return {wanted} of shape {(len(asked), self.action_count)}"
+                    f"{OR_SPREADS if self.action_bounds else ''}."
                 )
             answers[row : row + step] = answer
         return answers
@@ -151,6 +186,7 @@ class OnnxOptions(TypedDict, total=False):
     observation_size: Required[int]
     action_count: Required[int]
     p_min: float
+    action_bounds: Bounds
     output: Output
     output_name: str | None
     row_by_row: bool
@@ -171,7 +207,8 @@ class OnnxExperts(_AskedInTurn):
     change while the set is in use.
 
     Shapes: a model has one input `(batch, observation_size)` and an output `(batch, action_count)`;
-        the batch is dynamic, or 1.
+        the batch is dynamic, or 1. With `action_bounds` the output is the action, or
+        `(batch, 2 · action_count)`: each number's mean, then the logarithms of their spreads.
     """
 
     files: Sequence[Path] = field(repr=False)
@@ -225,6 +262,8 @@ class OnnxExperts(_AskedInTurn):
         require("answer_seconds", self.answer_seconds, POSITIVE)
         if self.output not in ("probabilities", "logits"):
             raise QuorumError(f"output is {self.output!r}: choose 'probabilities' or 'logits'.")
+        if self.action_bounds and self.output == "logits":
+            raise QuorumError("continuous actions have no logits: leave output out.")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -247,6 +286,7 @@ class OnnxExperts(_AskedInTurn):
         return self._process.answers(self._question(expert), states, strict=strict)
 
     def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
+        self._check_finite()
         answer = partial(self._answer, strict=False)
         answers = self._answers(range(len(self))[experts], observations, answer)
         found = distributions_or_nan(self._as_probabilities(answers), 0.0)
@@ -257,6 +297,7 @@ class OnnxExperts(_AskedInTurn):
             file=str(self.files[expert]),
             observation_size=self.observation_size,
             action_count=self.action_count,
+            continuous=bool(self.action_bounds),
             output_name=self.output_name,
             row_by_row=self.row_by_row,
             # Whole sets are scanned in order, so keeping the first ones beats keeping the latest.

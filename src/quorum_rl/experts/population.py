@@ -15,9 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from quorum_rl.dictionary import Bounds
 from quorum_rl.distributed import over_experts, padded, padded_each, placed
-from quorum_rl.errors import QuorumError
 from quorum_rl.experts.checks import (
     Probabilities,
     checked_gaussians,
@@ -59,7 +57,6 @@ class Population(UnloggedExperts):
     """
 
     network: Network = field(repr=False)
-    action_bounds: Bounds = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -76,13 +73,6 @@ class Population(UnloggedExperts):
         if not numbers or not len(states):
             return np.zeros((len(numbers), len(states), self.action_count))
         return self._checked(self._chunk(experts).in_common(states), numbers)
-
-    def _check_finite(self) -> None:
-        if self.action_bounds:
-            raise QuorumError(
-                "these experts' actions are continuous: they have densities, and what counts the "
-                "probabilities of actions (a release, an agreement) needs a finite list of them."
-            )
 
     def _answers_or_nan(self, experts: slice, observations: npt.ArrayLike) -> Probabilities:
         self._check_finite()

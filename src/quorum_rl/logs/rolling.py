@@ -235,8 +235,7 @@ def chosen_actions(
     if experts.action_bounds:
         mean, log_deviation = np.split(answers, 2, axis=-1)
         low, high = np.asarray(experts.action_bounds, np.float32).T
-        made = (mean + np.exp(log_deviation) * chance).astype(np.float32)
-        return np.clip(made, low, high)
+        return np.clip(mean + np.exp(log_deviation) * chance, low, high).astype(np.float32)
     check_floor(answers, numbers, experts.p_min)
     return drawn(answers, chance)
 
