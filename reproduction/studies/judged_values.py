@@ -10,6 +10,11 @@ FITS times, on experts drawn anew from those 1000, with noise drawn anew. Then
 RUNS times: one of these fits, as many new experts drawn from 1000 who taught nobody, their coins
 and the judges' noise. The policies are the same throughout.
 
+Continuous actions are Pendulum's, in one crowd whose experts often slip and in one whose experts
+are nearly alike; their rows are asked for by `--worlds pendulum "pendulum, alike" --out
+results/judged_continuous.parquet`. Values are asked there however loud the noise, which a fit does
+not (`quorum_rl.pipeline.planning.MOST_NOISE`).
+
 Beside it the naive answer: the mean fitted value of the first states of those who were learned
 from, with the interval that such a mean has by itself.
 """
@@ -46,10 +51,18 @@ from quorum_rl.nets import Layer
 from quorum_rl.pipeline import fit
 from quorum_rl.policy import Policy
 from reproduction.results import add
-from reproduction.studies.judged_worlds import ACROBOT, HIV, LUNAR_LANDER, Known
+from reproduction.studies.judged_worlds import (
+    ACROBOT,
+    HIV,
+    LUNAR_LANDER,
+    PENDULUM,
+    PENDULUM_ALIKE,
+    Known,
+)
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS, FITS, SHARE, POPULATION = 1000, 3, 0.15, 1000
+FITS_OF_CONTINUOUS: Final = 5  # they differ more
 SIZES: Final = [(m, epsilon) for m in (150, 300, 1000) for epsilon in (1.0, 3.0)]
 FEW: Final = (147, 1.0)  # 22 judges
 
@@ -87,7 +100,7 @@ def cartpole() -> World:
 class Rule(NamedTuple):
     """A policy as code."""
 
-    action_numbers: Callable[[Floats], npt.NDArray[np.int64]]
+    action_numbers: Callable[[Floats], npt.NDArray[Any]]
 
 
 def linear(gains: npt.NDArray[np.float32]) -> Policy:
@@ -164,7 +177,7 @@ def of_reference(known: Known) -> World:
     teachers, others = (known.crowd(POPULATION, seed) for seed in (1, 2))
     by_hand = {name: Rule(rule) for name, rule in known.rules(teachers).items()}
     units = known.units
-    return World(known.name, teachers, others, known.bounds, units, by_hand, known.truth)
+    return World(known.called, teachers, others, known.bounds, units, by_hand, known.truth)
 
 
 def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Demonstrations:
@@ -175,7 +188,7 @@ def some(log: Demonstrations, experts: npt.NDArray[np.int64], least: int) -> Dem
 
 def policies(world: World) -> dict[str, Any]:
     taught, made = some(world.teachers, np.arange(255), 255), dict(world.by_hand)
-    for learner in ("bc", "cql"):
+    for learner in ("bc",) if world.teachers.declared.continuous else ("bc", "cql"):
         with tempfile.TemporaryDirectory() as folder:
             settings: dict[str, Any] = {
                 "observation_centre": world.units[0],
@@ -213,8 +226,8 @@ def told(world: World, policy: Any, plan: JudgingPlan, m: int, rng: np.random.Ge
 def naive(taught: Demonstrations, policy: Any, values: Values) -> tuple[float, float]:
     """The mean and its standard error, as if the values were the truth."""
     first = np.stack([episode.observations[0] for episode in taught])
-    found = values.of(first, np.zeros(len(first)))
-    worth = found[np.arange(len(first)), policy.action_numbers(first)] * values.units.reward
+    found = values.of(first, np.zeros(len(first)), policy.action_numbers(first))
+    worth = found * values.units.reward
     return float(worth.mean()), float(worth.std() / np.sqrt(len(worth)))
 
 
@@ -228,7 +241,8 @@ def measured(
     values = plan_values(taught, world.bounds, epsilon=epsilon, delta=1 / m)
     plan = plan_judging(declared, judges, epsilon=epsilon, delta=1 / m, values=values)
     rng = np.random.default_rng([m, round(epsilon)])
-    fits = [told(world, policy, plan, m, rng) for _ in range(FITS)]
+    count = FITS_OF_CONTINUOUS if declared.continuous else FITS
+    fits = [told(world, policy, plan, m, rng) for _ in range(count)]
     weights = np.concatenate([np.full(block.size, block.weight) for block in plan.blocks.values()])
     returns = np.array([np.mean([world.others.episode(e).rewards.sum()
                                  for e in world.others.episodes_of(i)])
@@ -236,7 +250,7 @@ def measured(
     today = float(np.clip(returns, low, high).mean())
     found = []
     for run in range(RUNS):
-        rows, (middle, error) = fits[run % FITS]
+        rows, (middle, error) = fits[run % count]
         who = rng.integers(0, POPULATION, m)[rng.random(m) < SHARE]
         noise = plan.noise_multiplier * rng.standard_normal(plan.size)
         said = verdicts((rows[who].sum(axis=0) + noise) / weights, plan)[0]
@@ -275,7 +289,8 @@ def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
     for world in (made() for made in worlds):
         for name, policy in policies(world).items():
             truth = world.truth(policy)
-            for m, epsilon in (FEW, *SIZES):
+            continuous = world.teachers.declared.continuous
+            for m, epsilon in SIZES if continuous else (FEW, *SIZES):
                 row = measured(world, name, policy, truth, m, epsilon)
                 print({key: round(value, 3) if isinstance(value, float) else value
                        for key, value in row.items()}, flush=True)  # fmt: skip
@@ -284,7 +299,8 @@ def rows(worlds: Sequence[Callable[[], World]]) -> Iterator[dict[str, Any]]:
 
 NAME: Final = ("world", "policy", "experts", "epsilon")
 WORLDS: Final = {"clinicians": clinicians, "cartpole": cartpole} | {
-    known.name.lower(): partial(of_reference, known) for known in (ACROBOT, HIV, LUNAR_LANDER)
+    known.called.lower(): partial(of_reference, known)
+    for known in (ACROBOT, HIV, LUNAR_LANDER, PENDULUM, PENDULUM_ALIKE)
 }
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from quorum_rl.dictionary import Dictionary
 from quorum_rl.envs import get_world, units_of, with_params
-from quorum_rl.envs.reference import ReferenceNetwork, reference_network
+from quorum_rl.envs.reference import ReferenceNetwork, reference_network, reference_policy
 from quorum_rl.logs import Declared, Demonstrations, from_padded
 
 SPREAD = 0.3  # of the logarithms of what weights are multiplied by
@@ -26,11 +27,19 @@ Chosen = npt.NDArray[np.int64]
 
 
 class Known(NamedTuple):
-    """A world of ours: how long its episodes are here, and between what returns are declared."""
+    """A world of ours: how long its episodes are here, between what returns are declared, and how
+    much its experts differ."""
 
     name: str
     limit: int
     bounds: tuple[float, float]
+    crowd_called: str = ""
+    spread: float = SPREAD
+    slips: tuple[float, float] = SLIPS
+
+    @property
+    def called(self) -> str:
+        return self.name + self.crowd_called
 
     @property
     def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -43,8 +52,8 @@ class Known(NamedTuple):
         rng = np.random.default_rng(seed)
         network = reference_network(get_world(self.name))
         *hidden, last = network.weights
-        own = last * rng.lognormal(0, SPREAD, (experts, *last.shape)).astype(np.float32)
-        slips = rng.beta(*SLIPS, experts).astype(np.float32)
+        own = last * rng.lognormal(0, self.spread, (experts, *last.shape)).astype(np.float32)
+        slips = rng.beta(*self.slips, experts).astype(np.float32)
         each = partial(np.repeat, repeats=trajectories, axis=0)
         keys = jax.random.split(jax.random.key(seed), experts * trajectories)
 
@@ -56,6 +65,7 @@ class Known(NamedTuple):
         length = alive.sum(axis=1)
         ended = terminated[np.arange(len(length)), length - 1]
         spaces = get_world(self.name).spaces
+        bounds = spaces.action_bounds
         return from_padded(
             Declared(
                 spaces.action_count,
@@ -64,6 +74,7 @@ class Known(NamedTuple):
                 minimum_experts=2,
                 world=self.name,
                 early_truncation_is_public=True,
+                dictionary=Dictionary(action_bounds=bounds) if bounds else None,
             ),
             expert=np.repeat(np.arange(experts), trajectories),
             length=length,
@@ -74,8 +85,10 @@ class Known(NamedTuple):
             truncated=~ended,
         )
 
-    def rules(self, log: Demonstrations) -> dict[str, Callable[[Floats], Chosen]]:
+    def rules(self, log: Demonstrations) -> dict[str, Callable[[Floats], Any]]:
         """A bad policy, and one that is wrong rarely, where it matters: as code."""
+        if get_world(self.name).spaces.continuous:
+            return self._continuous_rules()
         ask = jax.jit(jax.vmap(reference_network(get_world(self.name)).preferences))
 
         def told(seen: Floats) -> Floats:
@@ -96,6 +109,21 @@ class Known(NamedTuple):
 
         return {"made by hand": second, "rarely wrong": rarely_wrong}
 
+    def _continuous_rules(self) -> dict[str, Callable[[Floats], Any]]:
+        """Of Pendulum: one does the opposite, one in the upper half; one does nothing, one
+        nothing near the top, where little is asked for, and little is fatal."""
+        world = get_world(self.name)
+        ask = jax.jit(jax.vmap(partial(reference_policy(world), jax.random.key(0))))
+
+        def multiplied(seen: Floats, by: float, cosine: float) -> Floats:
+            said = np.asarray(ask(jnp.asarray(seen, jnp.float32)), np.float64)
+            return said * np.where(seen[:, :1] >= cosine, by, 1)
+
+        said = {"made by hand": (-1, -1), "opposite above": (-1, 0), "does nothing": (0, -1),
+                "rarely wrong": (0, 0.95)}  # fmt: skip
+        return {name: partial(multiplied, by=by, cosine=cosine)
+                for name, (by, cosine) in said.items()}  # fmt: skip
+
     def truth(self, policy: Any, episodes: int = 2000) -> float:
         """The mean return of a policy, played out."""
         world = get_world(self.name)
@@ -105,7 +133,8 @@ class Known(NamedTuple):
         step = jax.jit(jax.vmap(world.step, (0, 0, 0, None)))
         earned, left = np.zeros(episodes), np.ones(episodes, bool)
         for time in range(self.limit):
-            actions = policy.action_numbers(np.asarray(seen)).astype(np.int32)
+            actions = policy.action_numbers(np.asarray(seen))
+            actions = actions.astype(np.float32 if world.spaces.continuous else np.int32)
             after = step(keys[time], state, actions, params)
             earned += np.where(left, np.asarray(after.reward), 0)
             left &= ~np.asarray(after.terminated | after.truncated)
@@ -122,7 +151,7 @@ def network_with(network: ReferenceNetwork, hidden: Any, last: Any) -> Reference
 def _played(known: Known, preferences: Callable[[Any, Any], Any]) -> Any:
     """Whole episodes, padded. Shapes: keys (n,), own networks and slips (n, …)."""
     world = get_world(known.name)
-    params, count = with_params(world, time_limit=known.limit), world.spaces.action_count
+    params, spaces = with_params(world, time_limit=known.limit), world.spaces
 
     def episode(key: Any, own: Any, slip: Any) -> Any:
         state, first = world.reset(key, params)
@@ -130,11 +159,14 @@ def _played(known: Known, preferences: Callable[[Any, Any], Any]) -> Any:
         def step(now: Any, key: Any) -> Any:
             state, seen, over = now
             who, how, what = jax.random.split(key, 3)
-            action = jnp.where(
-                jax.random.uniform(who) < slip,
-                jax.random.randint(how, (), 0, count),
-                preferences(own, seen).argmax(),
-            ).astype(jnp.int32)
+            slips = jax.random.uniform(who) < slip
+            if spaces.continuous:
+                least, most = jnp.array(spaces.action_bounds, jnp.float32).T
+                drawn = jax.random.uniform(how, least.shape, minval=least, maxval=most)
+                action = jnp.where(slips, drawn, jnp.clip(preferences(own, seen), least, most))
+            else:
+                drawn = jax.random.randint(how, (), 0, spaces.action_count)
+                action = jnp.where(slips, drawn, preferences(own, seen).argmax()).astype(jnp.int32)
             after = world.step(what, state, action, params)
             row = action, after.reward, after.terminated, ~over
             seen = jnp.where(over, seen, after.observation)
@@ -150,3 +182,5 @@ def _played(known: Known, preferences: Callable[[Any, Any], Any]) -> Any:
 ACROBOT = Known("Acrobot", 200, (-200.0, 0.0))
 HIV = Known("HIV", 50, (0.0, 3e9))
 LUNAR_LANDER = Known("LunarLander", 400, (-1000.0, 350.0))
+PENDULUM = Known("Pendulum", 200, (-2000.0, 0.0))
+PENDULUM_ALIKE = PENDULUM._replace(crowd_called=", alike", spread=0.15, slips=(1.0, 60.0))

@@ -58,6 +58,7 @@ PAGES: Final[dict[str, Sections]] = {
     "docs/reproduction.md": {
         "offered": lambda: populations.settings(whole("populations")),
         "released": lambda: populations.released(whole("populations")),
+        "continuous values": judging.continuous_values,
         "result": result.fractions,
         "goals": paper.goals,
         "experts": paper.experts,

@@ -325,6 +325,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
 
 
-def called(action: int, labels: Sequence[str]) -> str:
-    """An action in words: its label, where actions have some."""
-    return repr(labels[action]) if labels else f"action {action}"
+def called(action: int, labels: Sequence[str], *, continuous: bool = False) -> str:
+    """An action, or a number of a continuous one, in words: its label, where there are some."""
+    if labels:
+        return repr(labels[action])
+    return f"number {action} of the action" if continuous else f"action {action}"

@@ -218,11 +218,11 @@ def of_the_chosen(level: float | None, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often the interval of the policy that judges choose holds its value, of policies that are
     all worth 0.3 and agree with everybody; at the level of the product, or at another."""
     values = ValuePlan(horizon=9, return_bounds=(-1, 1), noise_multiplier=1, expected=1,
-                       policies=MANY)  # fmt: skip
+                       action_count=2, policies=MANY)  # fmt: skip
     plan = replace(planned(300, 3.0), policies=MANY, values=values)
     if level is not None:
         monkeypatch.setattr("quorum_rl.judging.answers.COVERAGE", 1 - MANY * (1 - level))
-    monkeypatch.setattr("quorum_rl.judging.answers.doubt_of", lambda _: 0.0)
+    monkeypatch.setattr("quorum_rl.judging.answers.doubt_of", lambda *_, **__: (0.0, 0.0))
     rng, covered = np.random.default_rng(11), 0
     for _ in range(RUNS):
         count = rng.binomial(300, SHARE)

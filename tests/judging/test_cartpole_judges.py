@@ -18,7 +18,6 @@ from quorum_rl.judging import (
     Judges,
     Values,
     ValueUnits,
-    feature_count,
     plan_judging,
     plan_values,
     told_by,
@@ -27,8 +26,8 @@ from quorum_rl.judging import (
 from quorum_rl.logs import Demonstrations
 
 RUNS, SHARE = 1000, 0.15
-UNITS = ValueUnits((0.0,) * 4, (1.0,) * 4, LIMIT, LIMIT, (0.0, 1.0))
-NOTHING = Values(UNITS, np.zeros((2, feature_count(4)), np.float32))  # what values are is not asked
+UNITS = ValueUnits((0.0,) * 4, (1.0,) * 4, LIMIT, LIMIT, (0.0, 1.0), 2)
+NOTHING = Values(UNITS, np.zeros(UNITS.weights, np.float32))  # what values are is not asked
 FALSE_ALARM = 1e-4  # of each of four tests a size
 SIZES = [(150, 1.0), (150, 3.0), (300, 1.0), (300, 3.0), (1000, 1.0), (1000, 3.0)]
 

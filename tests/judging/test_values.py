@@ -7,21 +7,17 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final
 
-import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
-from dosing import BOUNDS, dosing
 from fits import crowd
 
-from quorum_rl.dictionary import Dictionary
 from quorum_rl.judging import (
     Candidate,
     Judges,
     JudgingPlan,
     Values,
     ValueUnits,
-    feature_count,
     fitted_values,
     plan_values,
     told_by,
@@ -29,14 +25,17 @@ from quorum_rl.judging import (
     values as values_module,
     verdicts,
 )
-from quorum_rl.judging.answers import DOUBT, LEAST_AGREEMENT, Answer, doubt_of
+from quorum_rl.judging.answers import (
+    DOUBT,
+    LEAST_AGREEMENT,
+    Answer,
+    doubt_of,
+)
 from quorum_rl.judging.fitting import solved, value_data
 from quorum_rl.judging.plan import OF_TRAINING, Block
-from quorum_rl.judging.values import STEPS, beside, nearness, worth
-from quorum_rl.learners import Bc
+from quorum_rl.judging.values import STEPS, beside, worth
 from quorum_rl.logs import Declared, Demonstrations, from_episodes
 from quorum_rl.nets import Layer
-from quorum_rl.pipeline.export import policy_of
 from quorum_rl.policy import Policy
 from quorum_rl.privacy import noise_multiplier_for, total_epsilon
 
@@ -106,7 +105,7 @@ def log_of(many: list[tuple[list[int], list[int], bool]], each: int = 1) -> Demo
     )
 
 
-UNITS: Final = ValueUnits((0.0,), (1.0,), HORIZON, 8.0, (-0.25, 0.75))
+UNITS: Final = ValueUnits((0.0,), (1.0,), HORIZON, 8.0, (-0.25, 0.75), 2)
 
 
 @pytest.mark.parametrize("policy", [(0, 0), (0, 1), (1, 0), (1, 1)])
@@ -114,8 +113,8 @@ def test_with_exact_values_what_is_told_is_right_in_the_mean(policy: tuple[int, 
     """Over every episode that there is, each with its probability."""
     known = exact(policy)
 
-    def of(observations: Any, time: Any) -> Any:
-        return known[time, (np.asarray(observations)[:, 0] > 0).astype(int)] / UNITS.reward
+    def of(observations: Any, time: Any, action: Any) -> Any:
+        return known[time, (np.asarray(observations)[:, 0] > 0).astype(int), action] / UNITS.reward
 
     chances, *ways = zip(*episodes(), strict=True)
     log = log_of(list(zip(*ways, strict=True)))
@@ -134,7 +133,7 @@ def test_fitted_values_are_near_the_exact_ones(policy: tuple[int, int]) -> None:
     log = log_of([every[i] for i in drawn], each=10)
     step = value_step(0.01, 200)
     values = fitted_values(log, choosing(*policy), UNITS, step, np.zeros(2, np.uint32))
-    found = values.of([[-1.0], [1.0]], [0, 0])[[0, 1], policy].mean() * UNITS.reward
+    found = values.of([[-1.0], [1.0]], [0, 0], policy).mean() * UNITS.reward
     truth = exact(policy)[0][[0, 1], policy].mean()
     others = exact((1 - policy[0], 1 - policy[1]))[0][[0, 1], [1 - a for a in policy]].mean()
     assert abs(found - truth) < 0.2
@@ -146,8 +145,8 @@ def test_nobody_to_learn_from_gives_noise_alone() -> None:
     nobody = log.select(np.zeros(len(log), bool))
     units = replace(UNITS, horizon=5)
     made = fitted_values(nobody, choosing(0, 1), units, value_step(1.0, 200), np.ones(2, np.uint32))
-    assert np.isfinite(made.head).all()
-    assert (made.head != 0).any()
+    assert np.isfinite(made.weights).all()
+    assert (made.weights != 0).any()
 
 
 def test_an_experts_equations_depend_on_nobody_else() -> None:
@@ -162,10 +161,10 @@ def test_an_experts_equations_depend_on_nobody_else() -> None:
 def looked_at(log: Demonstrations) -> tuple[int, Floats]:
     """The most memory that an expert's equations and its answer took, and both of them."""
     units, policy = replace(UNITS, horizon=5), choosing(0, 1)
-    values = Values(units, np.ones((2, feature_count(1)), np.float32))
+    values = Values(units, np.ones(units.weights, np.float32))
     tracemalloc.start()
     row = beside(log, 0, policy)
-    found = np.append(solved(row, units, 2), worth(row, values))
+    found = np.append(solved(row, units), worth(row, values))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most, found
@@ -207,7 +206,8 @@ def longest(plan: JudgingPlan) -> float:
     log = crowd(preference=0.999).log
     some = log.select(log.episodes.expert < 3)
     huge = replace(some, columns=some.columns._replace(rewards=some.columns.rewards + 1e9))
-    values = Values(plan.values.units((), (), 1), np.full((2, 19), 1e9, np.float32))
+    units = plan.values.units((), (), 1)
+    values = Values(units, np.full(units.weights, 1e9, np.float32))
     always = Layer(np.zeros((1, 2), np.float32), np.array([1, 0], np.float32))
     policy = Policy(networks={"values": (always,)}, highest="values", learner="bc")
     rows = told_by(huge, [Candidate(policy, values)] * plan.policies, plan)
@@ -309,42 +309,7 @@ def test_doubt_grows_with_disagreement_until_nobody_knows() -> None:
     def answer(estimate: float | None, low: float = 0.65) -> Answer:
         return Answer(estimate, low, 1.0, (0.0, 1.0), tells=True)
 
-    assert doubt_of(answer(1.0)) == 0
-    assert doubt_of(answer(0.8)) == pytest.approx(0.15)
-    assert doubt_of(answer(0.8, low=0.59)) == np.inf
-    assert doubt_of(answer(0.69)) == doubt_of(answer(None)) == np.inf
-
-
-def test_nearness_is_one_less_the_mean_distance_as_a_part_of_the_bounds() -> None:
-    log, learner = dosing(), Bc(hidden_sizes=(), action_bounds=BOUNDS)
-    policy = policy_of(learner, learner.init(jax.random.key(0), 1, 2))
-    low, high = np.array(BOUNDS).T
-    for expert in (0, 7):
-        own = [log.episode(number) for number in log.episodes_of(expert)]
-        off = [np.abs(policy.act(one.observations[:-1]) - one.actions) for one in own]
-        wanted = 1 - np.concatenate(off).mean(axis=0) / (high - low)
-        near = nearness(log, expert, policy, BOUNDS)
-        np.testing.assert_allclose(near, wanted, rtol=1e-6)
-        alone = log.select(np.array(log.episodes_of(expert)))
-        np.testing.assert_array_equal(nearness(alone, 0, policy, BOUNDS), near)
-
-
-def test_what_a_judge_of_continuous_actions_tells_is_no_longer_than_one() -> None:
-    """Also where the policy is as far off as can be, or right everywhere."""
-    log = dosing()
-    plan = JudgingPlan(
-        judges=Judges(share=0.5),
-        action_count=2,
-        expected=30.0,
-        noise_multiplier=1.0,
-        action_bounds=BOUNDS,
-    )
-    corners = [Dictionary((), (), BOUNDS)] * 2
-    for dictionary, bias in zip(corners, ((-50.0, -50.0), (50.0, -50.0)), strict=True):
-        layer = Layer(np.zeros((1, 2), np.float32), np.array(bias, np.float32))
-        policy = Policy(
-            networks={"policy": (layer,)}, squashed="policy", learner="bc", dictionary=dictionary
-        )
-        told = told_by(log, [Candidate(policy)], plan)
-        assert np.linalg.norm(told, axis=1).max() <= 1
-        assert told.shape == (log.expert_count, plan.size)
+    assert doubt_of(answer(1.0)) == (0, 0)
+    assert doubt_of(answer(0.8)) == pytest.approx((0.15, 0.15))
+    assert doubt_of(answer(0.8, low=0.59)) == (np.inf, np.inf)
+    assert doubt_of(answer(0.69)) == doubt_of(answer(None)) == (np.inf, np.inf)

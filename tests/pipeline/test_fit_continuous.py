@@ -11,11 +11,15 @@ from dosing import BOUNDS, dosing, right
 from quorum_rl.budget import check_certificate, read_ledger
 from quorum_rl.errors import QuorumError
 from quorum_rl.logs import Demonstrations, save_demonstrations
-from quorum_rl.pipeline import FitSettings, Fitted, fit
+from quorum_rl.pipeline import FitPlan, FitSettings, Fitted, fit, plan_asked
 from quorum_rl.policy import Policy
 from quorum_rl.report import publish
+from quorum_rl.report.facts import Judged
+from quorum_rl.report.gathering import _judged
 
 SMALL: Final = FitSettings(private_steps=20, local_steps=10, transitions_per_expert=8)
+JUDGED: Final[dict[str, Any]] = {"judges": 0.2, "return_bounds": (-5, 0)}
+MOST_NOISE: Final = "quorum_rl.pipeline.planning.MOST_NOISE"
 SEEN: Final = np.linspace(-0.9, 0.9, 20, dtype=np.float32)[:, None]
 
 
@@ -32,7 +36,9 @@ def fitted(folder: Path, log: Demonstrations | None = None, **chosen: Any) -> Fi
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    return fitted(tmp_path_factory.mktemp("doses") / "run", judges=0.2, return_bounds=(-5, 0))
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(MOST_NOISE, 1.0)  # so that values are fitted of so few
+        return fitted(tmp_path_factory.mktemp("doses") / "run", **JUDGED)
 
 
 def off(made: Fitted) -> Any:
@@ -49,7 +55,11 @@ def test_a_fit_learns_the_doses_and_its_files_give_them(done: Fitted) -> None:
     check_certificate(done.folder / "certificate.json")
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(done: Fitted, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(
+    done: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MOST_NOISE, 1.0)
+
     class PowerCutError(Exception):
         pass
 
@@ -59,24 +69,54 @@ def test_a_killed_run_goes_on_to_the_same_bits(done: Fitted, tmp_path: Path) -> 
         return False
 
     log = dosing("doses again")
-    choices: dict[str, Any] = {"judges": 0.2, "return_bounds": (-5, 0)}
     with pytest.raises(PowerCutError):
-        fitted(tmp_path / "run", log, progress=cut, **choices)
-    made = fitted(tmp_path / "run", log, **choices)
+        fitted(tmp_path / "run", log, progress=cut, **JUDGED)
+    made = fitted(tmp_path / "run", log, **JUDGED)
     np.testing.assert_array_equal(made.act(SEEN), done.act(SEEN))
-    assert len(read_ledger(made.folder / "ledger.jsonl").charges) == 2
+    assert len(read_ledger(made.folder / "ledger.jsonl").charges) == 3
 
 
-def test_judges_say_how_near_the_policy_comes_and_not_what_it_earns(done: Fitted) -> None:
+def test_judges_say_how_near_the_policy_comes_and_what_it_earns(done: Fitted) -> None:
     said = done.judging
     assert said is not None
-    assert said.value is None
+    assert said.value is not None
+    assert (said.value.low, said.value.high) == (-5, 0)  # what is right earns nothing, hence 0
+    assert said.better == "cannot tell"
     assert said.mean_return is not None
     assert len(said.agreement_by_action) == 2
-    words = said.describe(("dose", "flow"), continuous=True)
+    words = said.describe(("dose", "flow"))
     assert "how near the policy comes to what they did, 1 being the same" in words
     assert "as near, in 'dose'" in words
-    assert any("finite actions" in note for note in done.plan.notes)
+    assert "the policy earns: cannot tell" in words
+
+
+def test_values_are_asked_for_where_noise_does_not_move_them_too_far() -> None:
+    def plan(experts: int) -> FitPlan:
+        return plan_asked(
+            replace(dosing().declared, minimum_experts=experts), epsilon=3.0, delta=1e-3,
+            judges=0.15, return_bounds=(-5, 0),
+        )  # fmt: skip
+
+    few, many = plan(300), plan(1000)
+    assert few.judging is not None
+    assert few.judging.values is None
+    assert any("continuous actions many experts" in note for note in few.notes)
+    assert many.judging is not None
+    assert many.judging.values is not None
+
+
+def test_a_number_of_an_action_without_a_name_is_no_action(done: Fitted) -> None:
+    assert done.judging is not None
+    words = done.judging.describe()
+    assert "as near, in number 1 of the action" in words
+    assert "action 1" not in words
+    assert "as near, in &#x27;flow&#x27;" in done._repr_html_()
+    found = _judged(done.folder)
+    assert isinstance(found, Judged)
+    assert [one.what for one in found.by_action] == [
+        "as near, in number 0 of the action",
+        "as near, in number 1 of the action",
+    ]
 
 
 def test_a_bundle_says_between_what_each_number_lies(tmp_path: Path) -> None:
@@ -112,6 +152,10 @@ def test_a_mapped_log_gives_the_same_policy(
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
+        (
+            {**JUDGED, "choose": ["bc", "td3-bc"]},
+            "judges say what a policy earns at most, and that",
+        ),
         ({"learner": "cql"}, "cql learns finite actions, and these are continuous"),
         (
             {"settings": replace(SMALL, method="solve", local_steps=None, private_steps=None)},

@@ -159,7 +159,7 @@ def test_a_run_that_is_killed_with_its_values_fitted_fits_the_same_again_and_pay
     at = "quorum_rl.pipeline.judging_stage.told_by"
     interrupted(one, tmp_path / "run", at, monkeypatch, **choices)
     fitted(one, tmp_path / "run", **choices)
-    assert (made[0].head == made[1].head).all()
+    assert (made[0].weights == made[1].weights).all()
     events = read_ledger(tmp_path / "run" / "ledger.jsonl").events
     assert [event.part for event in events] == ["training", "training", "judging"]
 

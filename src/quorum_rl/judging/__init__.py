@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Values as Values,
         ValueUnits as ValueUnits,
         feature_count as feature_count,
+        weight_count as weight_count,
     )
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -15,8 +15,9 @@ have, 1 − μ²: at that most it is Wilson's interval, which also holds for few
 **Doubt.** What the policy earns rests on fitted values, whose error no log shows. In worlds where
 the truth is known it was at most half of the share of steps in which the policy does otherwise, as
 a part of the bounds, as long as it does the same in 70% of them (docs/judging.md). So intervals of
-the value and of the gain are wider by that; they rule nothing out below 70%, or where it might be
-below 60%.
+the value and of the gain are wider by somewhat more; they rule nothing out below 70%, or where it
+might be below 60%. Of continuous actions a policy that comes near may still be far worse than its
+fitted values, and was never much better: its intervals end above and begin at the bounds.
 """
 
 import math
@@ -32,6 +33,7 @@ from quorum_rl.dictionary import called
 from quorum_rl.judging.plan import TELLS, JudgingPlan
 
 Floats = npt.NDArray[np.float64]
+Doubt: TypeAlias = tuple[float, float]
 Better: TypeAlias = Literal["yes", "no", "cannot tell"]
 
 COVERAGE: Final = 0.95
@@ -40,6 +42,9 @@ TELLS_OF_VALUES: Final = 0.3  # the same for a value, whose interval has its dou
 DOUBT: Final = 0.75  # of the share of steps in which the policy does otherwise
 LEAST_AGREEMENT: Final = 0.7
 SURE_AGREEMENT: Final = 0.6  # with confidence
+DOUBT_OF_CONTINUOUS: Final = 0.5  # upwards; downwards nothing is known
+SURE_NEARNESS: Final = 0.85  # the same for continuous actions
+NO_DOUBT: Final[Doubt] = (0.0, 0.0)
 CANNOT_TELL: Final = "cannot tell: too few judges for so much noise"
 
 
@@ -98,6 +103,7 @@ class Verdict:
     agreement_by_action: tuple[Answer, ...]
     value: Answer | None = None
     gain: Answer | None = None
+    continuous: bool = False
 
     @property
     def better(self) -> Better | None:
@@ -110,8 +116,10 @@ class Verdict:
     def _doubted(self) -> str:
         """Why fitted values are not believed; empty if they are, or nothing is known."""
         same = self.agreement
-        if same.estimate is None or math.isfinite(doubt_of(same)):
+        if same.estimate is None or doubt_of(same, continuous=self.continuous)[1] < math.inf:
             return ""
+        if self.continuous:
+            return f", for it may be further off what they did than {1 - SURE_NEARNESS:.0%}"
         if same.estimate < LEAST_AGREEMENT:
             return f", for it does otherwise in more than {1 - LEAST_AGREEMENT:.0%} of the steps"
         return f", for it may do otherwise in more than {1 - SURE_AGREEMENT:.0%} of the steps"
@@ -144,17 +152,17 @@ class Verdict:
             f"(95%: {gain.low:.4g} to {gain.high:.4g} more)"
         )
 
-    def describe(self, labels: Sequence[str] = (), *, continuous: bool = False) -> str:
+    def describe(self, labels: Sequence[str] = ()) -> str:
         """The answers in a few lines; actions by their labels, where they have some."""
         said = []
         if self.mean_return is not None:
             said.append(f"what the experts earn: {self.mean_return.in_words()}")
         if self.value is not None:
             said.append(self.what_it_earns())
-        whole, each = in_words(continuous)
+        whole, each = in_words(self.continuous)
         said.append(f"{whole}: {self.agreement.in_words()}")
         said += [
-            f"{each} {called(action, labels)}: {answer.in_words()}"
+            f"{each} {called(action, labels, continuous=self.continuous)}: {answer.in_words()}"
             for action, answer in enumerate(self.agreement_by_action)
         ]
         return "\n".join(said)
@@ -194,6 +202,7 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
         return Sum(float(sums[place]), plan.deviation(name))
 
     judges, bounds = of("judges"), plan.judges.return_bounds
+    continuous = bool(plan.action_bounds)
     mean_return = value = gain = None
     level = 1 - (1 - COVERAGE) / plan.policies  # of what is said of a policy
     agreement = mean_answer(of("agreement"), of("spread_of_agreement"), judges, level)
@@ -205,10 +214,11 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
         if plan.values is not None:
             worth = of("value")
             more = Sum((worth.value - earned.value) / 2, math.hypot(worth.noise, earned.noise) / 2)
-            doubt = doubt_of(agreement)
-            value = mean_answer(worth, of("spread_of_value"), judges, level, 2 * doubt)
+            below, above = doubt_of(agreement, continuous=continuous)
+            twice = 2 * below, 2 * above
+            value = mean_answer(worth, of("spread_of_value"), judges, level, twice)
             value = value.scaled(low, high)
-            gain = mean_answer(more, of("spread_of_gain"), judges, level, doubt)
+            gain = mean_answer(more, of("spread_of_gain"), judges, level, (below, above))
             gain = gain.scaled(low - high, high - low)
     both = sums[plan.blocks["actions"].place].reshape(plan.policies, 2, plan.action_count)
     same, other = both[policy]
@@ -217,28 +227,31 @@ def _verdict(sums: Floats, plan: JudgingPlan, policy: int) -> Verdict:
         share_answer(Sum(float(own), noise), Sum(float(rest), noise), level)
         for own, rest in zip(same, other, strict=True)
     )
-    return Verdict(mean_return, agreement, each, value, gain)
+    return Verdict(mean_return, agreement, each, value, gain, continuous)
 
 
-def doubt_of(agreement: Answer) -> float:
-    """How far fitted values may be off, as a part of the bounds of returns; infinite if nobody
-    knows."""
+def doubt_of(agreement: Answer, *, continuous: bool = False) -> Doubt:
+    """How far below and above fitted values what is true may lie, as a part of the bounds of
+    returns; infinite if nobody knows."""
+    if continuous:
+        return math.inf, math.inf if agreement.low < SURE_NEARNESS else DOUBT_OF_CONTINUOUS
     if agreement.estimate is None or agreement.estimate < LEAST_AGREEMENT:
-        return math.inf
+        return math.inf, math.inf
     if agreement.low < SURE_AGREEMENT:
-        return math.inf
-    return DOUBT * (1 - agreement.estimate)
+        return math.inf, math.inf
+    doubt = DOUBT * (1 - agreement.estimate)
+    return doubt, doubt
 
 
 def mean_answer(
-    total: Sum, spread: Sum, judges: Sum, level: float = COVERAGE, doubt: float = 0.0
+    total: Sum, spread: Sum, judges: Sum, level: float = COVERAGE, doubt: Doubt = NO_DOUBT
 ) -> Answer:
     """The mean of numbers between −1 and 1, from the sums of x, of 2x² − 1 and of 1.
 
-    `level` is how often the interval holds; with a `doubt` it is wider by that to either side.
+    `level` is how often the interval holds; with a `doubt` it is wider by that, below and above.
     """
     factor = float(stdtrit(max(judges.value - 1, 1.0), (1 + level) / 2))
-    if judges.value <= max(factor * judges.noise, 1.0) or math.isinf(doubt):  # there might be none
+    if judges.value <= max(factor * judges.noise, 1.0) or min(doubt) == math.inf:  # might be none
         return unknown(-1.0, 1.0)
     # No sum is larger than its judges are many: what noise puts beyond that is no knowledge.
     mean = min(max(total.value / judges.value, -1.0), 1.0)
@@ -286,12 +299,13 @@ def _within(
     b: float,
     c: float,
     bounds: tuple[float, float],
-    doubt: float = 0.0,
+    doubt: Doubt = NO_DOUBT,
 ) -> Answer:
     """The interval where a μ² + b μ + c ≤ 0, wider by a doubt, as far as the bounds allow."""
     least, most = bounds
     root = math.sqrt(max(b**2 - 4 * a * c, 0.0))
-    low, high = ((-b + sign * root) / (2 * a) + sign * doubt for sign in (-1, 1))
-    tells = high - low <= (TELLS_OF_VALUES if doubt else TELLS) * (most - least)
+    low, high = ((-b + sign * root) / (2 * a) for sign in (-1, 1))
+    low, high = low - doubt[0], high + doubt[1]
+    tells = high - low <= (TELLS_OF_VALUES if any(doubt) else TELLS) * (most - least)
     low, high = min(max(low, least), estimate), max(min(high, most), estimate)
     return Answer(estimate, low, high, bounds, tells)

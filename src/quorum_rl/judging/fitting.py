@@ -27,8 +27,6 @@ from quorum_rl.judging.values import (
     Values,
     ValueUnits,
     beside,
-    feature_count,
-    features,
     pieces,
 )
 from quorum_rl.learners import Learner
@@ -51,7 +49,6 @@ from quorum_rl.types import Transition
 
 Array = jax.Array
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 RIDGE: Final = 0.003
 CLIP_NORM: Final = 0.3
@@ -115,8 +112,7 @@ def fitted_values(
     Guarantee: with a fresh secret key they are as private as `step.event(STEPS)` says: what an
     expert brings is a function of its own log and the policy.
     """
-    actions, width = others.declared.action_count, feature_count(len(units.centre))
-    learner: Any = Weights(actions * width)
+    learner: Any = Weights(units.weights)
     recipe = Recipe(
         learner=learner, private_shape=step.shape, optimiser=optimiser_of("sgd"), averaging=1.0
     )
@@ -132,12 +128,12 @@ def fitted_values(
     last = train(
         recipe,
         runs,
-        begin(recipe, runs, 1, actions),
+        begin(recipe, runs, 1, 1),
         shuffled_schedule(STEPS, 0, 0),
         private=value_data(others, policy, units),
         plain=None,
     )
-    return Values(units, np.asarray(result_of(recipe, last))[0].reshape(actions, width))
+    return Values(units, np.asarray(result_of(recipe, last))[0])
 
 
 def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> ExpertData:
@@ -146,12 +142,11 @@ def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> Exp
 
     Guarantee: what an expert brings is a function of its own log and the policy, to the bit.
     """
-    actions, count = others.declared.action_count, others.expert_count
-    size = actions * feature_count(len(units.centre))
+    count, size = others.expert_count, units.weights
     shown = np.zeros((count + 1, size + size**2), np.float32)
     with np.errstate(over="ignore"):
         for expert in range(count):
-            shown[expert] = solved(beside(others, expert, policy), units, actions)
+            shown[expert] = solved(beside(others, expert, policy), units)
     none = np.zeros(count + 1, np.float32)
     columns = jax.device_put(
         (shown, none.astype(np.int32), none, none[:, None], none > 0, none > 0)
@@ -160,26 +155,23 @@ def value_data(others: Demonstrations, policy: Policy, units: ValueUnits) -> Exp
     return ExpertData(Transition(*columns), jax.device_put(offsets))
 
 
-def solved(row: Beside, units: ValueUnits, actions: int) -> Floats:
+def solved(row: Beside, units: ValueUnits) -> Floats:
     """An expert's (A + λ)⁻¹ b, and behind it (A + λ)⁻¹ A; no numbers where there is no solution,
     which counts as nothing.
 
     Shapes: (size + size²,).
     """
-    size, count = actions * feature_count(len(units.centre)), len(row.action)
+    size, count = units.weights, len(row.action)
     matrix, wanted = np.zeros((size, size)), np.zeros(size)
 
-    def placed(steps: Integers, action: Integers) -> Floats:
-        """The features of these steps, at the places of these actions."""
-        seen = features(units.standardised(row.observations[steps], row.time[steps]))
-        made = np.zeros((len(steps), actions, seen.shape[1]))
-        made[np.arange(len(steps)), action] = seen
-        return made.reshape(len(steps), size)
+    def of(steps: Any, action: Any) -> Floats:
+        """The features of these steps, each with an action."""
+        return units.features_of(row.observations[steps], row.time[steps], action)
 
     for some in pieces(count):
         following = row.following[some]
-        own = placed(np.arange(count)[some], row.action[some])
-        after = placed(following, row.preferred[following]) * ~row.over[some, None]
+        own = of(some, row.action[some])
+        after = of(following, row.preferred[following]) * ~row.over[some, None]
         matrix += own.T @ (own - after) / count
         wanted += own.T @ row.earned[some] / (count * units.reward)
     try:

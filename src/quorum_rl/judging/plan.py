@@ -107,6 +107,8 @@ class ValuePlan:
     return_bounds: tuple[float, float]
     noise_multiplier: float
     expected: float
+    action_count: int
+    action_bounds: Bounds = ()
     policies: int = 1
 
     def units(self, centre: Sequence[float], scale: Sequence[float], size: int) -> ValueUnits:
@@ -120,6 +122,8 @@ class ValuePlan:
             self.horizon,
             width,
             (min(low, 0.0) / width, max(high, 0.0) / width),
+            self.action_count,
+            self.action_bounds,
         )
 
     @property
@@ -290,5 +294,7 @@ def plan_values(
         return_bounds=(low, high),
         noise_multiplier=once * math.sqrt(policies * STEPS / OF_TRAINING),
         expected=float(declared.minimum_experts),
+        action_count=declared.action_count,
+        action_bounds=declared.action_bounds,
         policies=policies,
     )

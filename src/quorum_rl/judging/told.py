@@ -44,10 +44,10 @@ def _told(
         tell("mean_return", earned)
         tell("spread_of_returns", _square(earned))
     for candidate in candidates:
+        row = beside(judges, expert, candidate.policy)
         if plan.action_bounds:
-            same, other = _by_number(nearness(judges, expert, candidate.policy, plan.action_bounds))
+            same, other = _by_number(nearness(row, plan.action_bounds))
         else:
-            row = beside(judges, expert, candidate.policy)
             same, other = _by_action(row, plan.action_count)
         agreement = 2 * same.sum() - 1
         tell("agreement", agreement)

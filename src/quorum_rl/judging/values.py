@@ -2,11 +2,12 @@
 
 An action's value is what is earned from then on if the action is taken now and the policy decides
 afterwards. It is a linear function of features that are public: of the observation in its units,
-and of the time that remains of the declared horizon, with which all of them shrink to zero.
+and of the time that remains of the declared horizon, with which all of them shrink to zero. Each
+finite action has weights of its own; the numbers of a continuous one are seen as the observation's.
 """
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,13 @@ PIECE: Final = 2**14  # steps of an expert that are worked on at once
 def feature_count(observation_size: int) -> int:
     """How many features there are: one, the observation, the remaining time, and kinks."""
     return 2 + observation_size + HIDDEN
+
+
+def weight_count(observation_size: int, action_count: int, *, continuous: bool) -> int:
+    """How many weights values have."""
+    if continuous:
+        return feature_count(observation_size + action_count)
+    return action_count * feature_count(observation_size)
 
 
 def features(seen: Singles) -> Singles:
@@ -62,30 +70,55 @@ class ValueUnits:
     horizon: int
     reward: float
     bounds: tuple[float, float]
+    action_count: int
+    action_bounds: Bounds = ()
 
-    def standardised(self, observations: npt.ArrayLike, time: npt.ArrayLike) -> Singles:
-        """What features are made of. Shapes: (n, observation_size), (n,); (n, … + 1), float32."""
+    @property
+    def weights(self) -> int:
+        """How many weights there are."""
+        continuous = bool(self.action_bounds)
+        return weight_count(len(self.centre), self.action_count, continuous=continuous)
+
+    def features_of(
+        self, observations: npt.ArrayLike, time: npt.ArrayLike, action: npt.ArrayLike
+    ) -> Floats:
+        """The features of actions: of finite ones at the places of their own weights, else zeros.
+
+        Shapes: (n, observation_size), (n,), and (n,) or (n, action_count); (n, weights).
+        """
+        if self.action_bounds:
+            low, high = np.asarray(self.action_bounds, np.float64).T
+            parts = 2 * (np.asarray(action, np.float64) - low) / (high - low) - 1
+            numbers = np.clip(np.nan_to_num(parts), -1, 1)
+            return features(self._standardised(observations, time, numbers)).astype(np.float64)
+        seen = features(self._standardised(observations, time))
+        made = np.zeros((len(seen), self.action_count, seen.shape[1]))
+        made[np.arange(len(seen)), np.asarray(action, np.int64)] = seen
+        return made.reshape(len(seen), self.weights)
+
+    def _standardised(
+        self, observations: npt.ArrayLike, time: npt.ArrayLike, *others: Floats
+    ) -> Singles:
+        """What features are made of."""
         with np.errstate(over="ignore"):
             moved = np.asarray(observations, np.float32) - np.asarray(self.centre, np.float32)
             seen = moved / np.asarray(self.scale, np.float32)
         remaining = 1 - np.asarray(time, np.float32) / np.float32(self.horizon)
-        whole = np.concatenate([np.clip(seen, -MOST, MOST), remaining[:, None]], axis=1)
+        whole = np.concatenate([np.clip(seen, -MOST, MOST), *others, remaining[:, None]], axis=1)
         made: Singles = whole.astype(np.float32)
         return made
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The fitted values of one policy. Shapes: `head` (actions, feature_count)."""
+    """The fitted values of one policy. Shapes: `weights` (units.weights,)."""
 
     units: ValueUnits
-    head: Singles
+    weights: Singles
 
-    def of(self, observations: npt.ArrayLike, time: npt.ArrayLike) -> Floats:
-        """The value of each action. Shapes: (n, observation_size), (n,); (n, actions)."""
-        found = features(self.units.standardised(observations, time)).astype(
-            np.float64
-        ) @ self.head.T.astype(np.float64)
+    def of(self, observations: npt.ArrayLike, time: npt.ArrayLike, action: npt.ArrayLike) -> Floats:
+        """The value of an action in each state; shapes as of `ValueUnits.features_of`, (n,)."""
+        found = self.units.features_of(observations, time, action) @ self.weights.astype(np.float64)
         made: Floats = np.clip(found, *self.units.bounds)
         return made
 
@@ -104,13 +137,13 @@ class Beside(NamedTuple):
     the first time after it: at step `following`, unless the episode is `over` before.
 
     Shapes: all (steps, …) but `first`, the place of each episode's first step, from which `time`
-    counts.
+    counts. Continuous actions have an axis of numbers.
     """
 
     observations: Singles
     time: Integers
-    action: Integers
-    preferred: Integers  # what the policy does
+    action: npt.NDArray[Any]
+    preferred: npt.NDArray[Any]  # what the policy does; NaN of a continuous action: no answer
     agrees: Flags
     earned: Floats
     following: Integers
@@ -128,14 +161,16 @@ def beside(log: Demonstrations, expert: int, policy: Policy) -> Beside:
     episodes = log.episodes_of(expert)
     lengths = np.diff(log.transition_offsets[episodes.start : episodes.stop + 1])
     first = np.cumsum(lengths) - lengths
-    observations, action = np.asarray(steps.observation), np.asarray(steps.action, np.int64)
+    observations, action = np.asarray(steps.observation), np.asarray(steps.action)
+    continuous = action.dtype.kind == "f"
     time = np.arange(len(action)) - np.repeat(first, lengths)
     try:
         asked = [policy.action_numbers(observations[some]) for some in pieces(len(action))]
         preferred = np.concatenate(asked)
-        agrees = preferred == action
+        agrees = (preferred == action).all(axis=1) if continuous else preferred == action
     except QuorumError:
-        preferred, agrees = np.zeros_like(action), np.zeros(len(action), bool)
+        preferred = np.full_like(action, np.nan if continuous else 0)
+        agrees = np.zeros(len(action), bool)
     place, last = np.arange(len(action)), np.repeat(first + lengths - 1, lengths)
     otherwise = np.append(np.where(agrees, len(action), place), len(action))
     following = np.minimum.accumulate(otherwise[::-1])[::-1][place + 1]
@@ -147,23 +182,15 @@ def beside(log: Demonstrations, expert: int, policy: Policy) -> Beside:
     return Beside(observations, time, action, preferred, agrees, earned, following, over, first)
 
 
-def nearness(log: Demonstrations, expert: int, policy: Policy, bounds: Bounds) -> Floats:
-    """How near a policy comes to the continuous actions of the expert at a position of the log: 1
-    is the same, 0 as far off as the bounds allow; the mean of its steps, for each number.
-
-    Guarantee: as `beside`. Where the policy has no answer it is as far off as can be.
+def nearness(row: Beside, bounds: Bounds) -> Floats:
+    """How near a policy comes to an expert's continuous actions: 1 is the same, 0 as far off as the
+    bounds allow, and where the policy has no answer; the mean of the steps, for each number.
 
     Shapes: (action_count,).
     """
-    steps = log.transitions(np.array(log.transitions_of(expert)))
-    observations, done = np.asarray(steps.observation), np.asarray(steps.action, np.float64)
     low, high = np.asarray(bounds, np.float64).T
-    try:
-        asked = [policy.action_numbers(observations[some]) for some in pieces(len(done))]
-    except QuorumError:
-        return np.zeros(len(bounds))
-    off = np.abs(np.concatenate(asked) - done) / (high - low)
-    near: Floats = np.clip(1 - off.mean(axis=0), 0, 1)
+    off = np.abs(row.preferred.astype(np.float64) - row.action) / (high - low)
+    near: Floats = np.clip(1 - np.nan_to_num(off, nan=1.0).mean(axis=0), 0, 1)
     return near
 
 
@@ -181,8 +208,7 @@ def worth(row: Beside, values: Values) -> float:
     first, reward = row.first, values.units.reward
     preferred = np.empty(len(row.action))
     for some in pieces(len(row.action)):
-        each = values.of(row.observations[some], row.time[some])
-        preferred[some] = np.take_along_axis(each, row.preferred[some, None], axis=1)[:, 0]
+        preferred[some] = values.of(row.observations[some], row.time[some], row.preferred[some])
     after = np.where(row.over[first], 0.0, reward * preferred[row.following[first]])
     goes_on = row.earned[first] + after
     return float(np.where(row.agrees[first], goes_on, reward * preferred[first]).mean())

@@ -119,4 +119,4 @@ def _say(run: RunContext, said: Sequence[Verdict], chosen: int, labels: Sequence
             run.report(f"{name}: {one.what_it_earns()}")
         run.report(f"the judges choose {names[chosen]}")
     run.folder.write_json("judging.json", facts)
-    run.report(verdict.describe(labels, continuous=bool(plan.action_bounds)))
+    run.report(verdict.describe(labels))

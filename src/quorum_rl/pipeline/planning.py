@@ -14,6 +14,7 @@ from quorum_rl.judging import (
     plan_judging,
     plan_values,
     value_step,
+    weight_count,
 )
 from quorum_rl.learners import Learner
 from quorum_rl.logs import Declared
@@ -40,16 +41,21 @@ from quorum_rl.training import (
 RELEASE_DELTA_SHARE: Final = 0.8  # of δ; the joint account leaves the rest to training
 NOT_AS_CLAIMED: Final = "mode paper: the published accounting, whose claim does not hold"
 NOT_VALUED: Final = (
-    "the judges are not asked what the policy earns: that needs private steps, finite actions, and "
-    "not so many of them and of numbers in an observation"
+    "the judges are not asked what the policy earns: that needs private steps, not so many "
+    "actions and numbers in an observation, and of continuous actions many experts: 1000 at ε = 3"
 )
 CONTINUOUS_ACTIONS: Final = (
     "actions are continuous, and densities have no floor, so nothing is released"
 )
+MOST_NOISE: Final = 0.03  # for each expert, where values of continuous actions are fitted
 NO_CHOICE: Final = (
     "judges choose a learner by what its policy earns: give judges and return_bounds (--judges, "
     f"--return-bounds) to a method with private steps, and at most {MOST_WEIGHTS} actions times "
     f"(numbers in an observation + {feature_count(0)})."
+)
+NO_CHOICE_OF_CONTINUOUS: Final = (
+    "of continuous actions judges say what a policy earns at most, and that chooses none: leave "
+    "choose (--choose) out."
 )
 NOT_PRIVATE: Final = "NOT PRIVATE: every step sees the logs without noise"
 
@@ -136,8 +142,8 @@ def plan_fit(
     beside, values = _events_of(plan.release), None
     if plan.private is not None:
         values = _values(task, [*beside, *([] if plan.units is None else [plan.units.event])])
-    if others and values is None:
-        raise QuorumError(NO_CHOICE)
+    if others and (values is None or declared.continuous):
+        raise QuorumError(NO_CHOICE_OF_CONTINUOUS if declared.continuous else NO_CHOICE)
     if judges is None:
         return plan
     asked = plan_judging(
@@ -163,8 +169,10 @@ def _values(task: _Task, beside: list[Event]) -> ValuePlan | None:
     declared = task.declared
     if task.judges is None or task.judges.return_bounds is None:
         return None
-    size = declared.action_count * feature_count(declared.observation_size)
-    if declared.continuous or size > MOST_WEIGHTS:
+    size = weight_count(
+        declared.observation_size, declared.action_count, continuous=declared.continuous
+    )
+    if size > MOST_WEIGHTS:
         return None
     plan = plan_values(
         task.learned_from,
@@ -175,7 +183,8 @@ def _values(task: _Task, beside: list[Event]) -> ValuePlan | None:
         policies=len(task.candidates),
     )
     value_step(plan.noise_multiplier, plan.expected)
-    return plan
+    too_loud = declared.continuous and plan.noise_multiplier / plan.expected > MOST_NOISE
+    return None if too_loud else plan
 
 
 def _of_stages(task: _Task, *, can_query: bool) -> FitPlan:

@@ -84,7 +84,9 @@ class Fitted:
             "folder": self.folder,
         }
         if self.judging is not None:
-            rows["what the judges say"] = self.judging.describe()
+            named = self.policy.dictionary
+            labels = () if named is None else named.action_labels
+            rows["what the judges say"] = self.judging.describe(labels)
         cells = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
                  for name, value in rows.items())  # fmt: skip
         return f"<table>{''.join(cells)}</table>"

@@ -218,7 +218,7 @@ def _judged(folder: Path, labels: Sequence[str] = ()) -> Maybe[Judged]:
         asked[f"{agreement} what they did"] = facts["agreement"]
         each = "as near, in" if near else "the same, where they took"
         by_action = [
-            (f"{each} {called(action, labels)}", answer)
+            (f"{each} {called(action, labels, continuous=near)}", answer)
             for action, answer in enumerate(items(facts, "agreement_by_action"))
         ]
         share = number(about, "share")
