@@ -109,6 +109,7 @@ experts/test_ppo_training.py
 judging/test_answers.py
 judging/test_asking.py
 judging/test_cartpole_judges.py
+judging/test_continuous_values.py
 judging/test_judging_audit.py
 judging/test_values.py
 learners/test_continuous.py
