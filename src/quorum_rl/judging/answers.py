@@ -15,8 +15,8 @@ have, 1 − μ²: at that most it is Wilson's interval, which also holds for few
 **Doubt.** What the policy earns rests on fitted values, whose error no log shows. In worlds where
 the truth is known it was at most half of the share of steps in which the policy does otherwise, as
 a part of the bounds, as long as it does the same in 70% of them (docs/judging.md). So intervals of
-the value and of the gain are wider by somewhat more; they rule nothing out below 70%, or where it
-might be below 60%. Of continuous actions a policy that comes near may still be far worse than its
+the value and of the gain are wider by somewhat more; they rule nothing out where it might be below
+70%. Of continuous actions a policy that comes near may still be far worse than its
 fitted values, and was never much better: its intervals end above and begin at the bounds.
 """
 
@@ -40,8 +40,7 @@ COVERAGE: Final = 0.95
 MARGIN: Final = 0.5  # deviations of its own noise, added to a variance
 TELLS_OF_VALUES: Final = 0.3  # the same for a value, whose interval has its doubt
 DOUBT: Final = 0.75  # of the share of steps in which the policy does otherwise
-LEAST_AGREEMENT: Final = 0.7
-SURE_AGREEMENT: Final = 0.6  # with confidence
+LEAST_AGREEMENT: Final = 0.7  # with confidence
 DOUBT_OF_CONTINUOUS: Final = 0.5  # upwards; downwards nothing is known
 SURE_NEARNESS: Final = 0.85  # the same for continuous actions
 NO_DOUBT: Final[Doubt] = (0.0, 0.0)
@@ -120,9 +119,7 @@ class Verdict:
             return ""
         if self.continuous:
             return f", for it may be further off what they did than {1 - SURE_NEARNESS:.0%}"
-        if same.estimate < LEAST_AGREEMENT:
-            return f", for it does otherwise in more than {1 - LEAST_AGREEMENT:.0%} of the steps"
-        return f", for it may do otherwise in more than {1 - SURE_AGREEMENT:.0%} of the steps"
+        return f", for it may do otherwise in more than {1 - LEAST_AGREEMENT:.0%} of the steps"
 
     def to_json(self) -> dict[str, Any]:
         def facts(answer: Answer | None) -> dict[str, Any] | None:
@@ -235,9 +232,7 @@ def doubt_of(agreement: Answer, *, continuous: bool = False) -> Doubt:
     returns; infinite if nobody knows."""
     if continuous:
         return math.inf, math.inf if agreement.low < SURE_NEARNESS else DOUBT_OF_CONTINUOUS
-    if agreement.estimate is None or agreement.estimate < LEAST_AGREEMENT:
-        return math.inf, math.inf
-    if agreement.low < SURE_AGREEMENT:
+    if agreement.estimate is None or agreement.low < LEAST_AGREEMENT:
         return math.inf, math.inf
     doubt = DOUBT * (1 - agreement.estimate)
     return doubt, doubt
