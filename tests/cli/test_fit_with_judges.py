@@ -39,7 +39,7 @@ def test_what_the_judges_say_is_planned_told_reported_and_published(
     chosen = said["candidates"][said["chosen"]]["learner"]
     assert f"the judges choose {chosen}" in quorum.err
     ledger = run / "ledger.jsonl"
-    assert "of the judging part alone" in quorum("ledger", "show", ledger)
+    assert "of those who judge" in quorum("ledger", "show", ledger)
     quorum("certificate", "verify", run)
     quorum("publish", run, "--out", bundle)
     report = (bundle / "report.html").read_text()
