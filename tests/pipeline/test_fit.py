@@ -317,7 +317,7 @@ def test_mode_paper_charges_what_is_run_and_writes_down_what_was_published(
         ({"accepted": "one-expert-each"}, "accepted is 'one-expert-each': give a list of names"),
         ({"budget": "some.ledger"}, r"budget is 'some.ledger': give Budget.open\(path\)"),
         ({"experts": "experts.safetensors"}, "give CallableExperts"),
-        ({"learner": 3}, "learner is 3: give a learner, its class or its name"),
+        ({"learner": 3}, "learner is 3: give a learner, its name, or the class of a DenseLearner"),
         ({"learner_settings": "alpha"}, "give a dictionary"),
         ({"seed": "1"}, "seed is '1': give a whole number"),
         ({"seed": -1}, "seed is -1"),
