@@ -190,13 +190,13 @@ def _pendulum(name: PresetName) -> Preset:
     recipe = PpoRecipe(
         roll_out_steps=128, slice_size=1024, epochs=10, discount=0.9, entropy_weight=0.0
     )
+    rates = (1e-3, 5e-4, 2e-3)  # lower ones have not learned to swing up by then
     if name == "paper":
-        plan = Plan(settings=1000, candidates=3, experts=3000, total_steps=500_000)
+        plan = Plan(
+            settings=1000, candidates=3, experts=3000, total_steps=500_000, learning_rates=rates
+        )
         return Preset(plan, replace(recipe, half_precision=jax.default_backend() == "gpu"))
-    plan = Plan(
-        settings=150, candidates=3, experts=300, total_steps=120_000,
-        learning_rates=(1e-3, 5e-4, 2e-3),
-    )  # fmt: skip
+    plan = Plan(settings=150, candidates=3, experts=300, total_steps=120_000, learning_rates=rates)
     return Preset(plan, replace(recipe, hidden=(64, 64), copies=16, slice_size=256))
 
 
