@@ -19,6 +19,7 @@ from reproduction.results import study as whole
 from reproduction.tables import (
     audit,
     concepts,
+    continuous,
     few,
     grid,
     hiv,
@@ -58,6 +59,7 @@ PAGES: Final[dict[str, Sections]] = {
     "docs/reproduction.md": {
         "offered": lambda: populations.settings(whole("populations")),
         "released": lambda: populations.released(whole("populations")),
+        "continuous": continuous.earned,
         "continuous values": judging.continuous_values,
         "result": result.fractions,
         "goals": paper.goals,
