@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from quorum_rl.envs import AnyWorld, get_world, world_names
 from quorum_rl.errors import QuorumError
@@ -100,6 +101,16 @@ def acted(
         trajectories=trajectories,
         minimum_experts=len(population) - 1,
         seed=seed,
+    )
+
+
+def own_returns(log: Demonstrations) -> npt.NDArray[np.float64]:
+    """What each expert earned in the mean of its episodes. Shapes: (experts,)."""
+    return np.array(
+        [
+            np.mean([log.episode(episode).rewards.sum() for episode in log.episodes_of(expert)])
+            for expert in range(log.expert_count)
+        ]
     )
 
 

@@ -10,14 +10,12 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from quorum_rl.distributed import this_machine
 from quorum_rl.experts import load_population
-from quorum_rl.logs import Demonstrations, collect, open_demonstrations, save_demonstrations
+from quorum_rl.logs import collect, open_demonstrations, save_demonstrations
 from quorum_rl.pipeline import FitSettings
 from quorum_rl.pipeline.results import source_commit
-from reproduction.population import world_trained_on
+from reproduction.population import own_returns, world_trained_on
 from reproduction.results import add
 from reproduction.studies.few_ways import Way, judged_alone, some, trained
 
@@ -31,15 +29,6 @@ WAYS: Final = (
     *(Way("non-private", FREE, learner, epsilons=(None,))
       for learner in ("bc", "bc-gaussian", "td3-bc", "iql")),
 )  # fmt: skip
-
-
-def own_returns(log: Demonstrations) -> float:
-    """What experts earned in their log, all experts counting alike."""
-    each = [
-        np.mean([log.episode(episode).rewards.sum() for episode in log.episodes_of(expert)])
-        for expert in range(log.expert_count)
-    ]
-    return float(np.mean(each))
 
 
 def measured(given: argparse.Namespace, file: Path) -> tuple[str, dict[str, Any]]:
@@ -63,7 +52,7 @@ def measured(given: argparse.Namespace, file: Path) -> tuple[str, dict[str, Any]
         "transitions": log.transition_count,
         "machine": this_machine(),
         "commit": source_commit(),
-        "experts_mean": own_returns(log),
+        "experts_mean": float(own_returns(log).mean()),
         "rows": [],
     }
     for way in WAYS:

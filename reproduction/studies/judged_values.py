@@ -50,6 +50,7 @@ from quorum_rl.logs import Declared, Demonstrations, StepArrays, from_step_array
 from quorum_rl.nets import Layer
 from quorum_rl.pipeline import fit
 from quorum_rl.policy import Policy
+from reproduction.population import own_returns
 from reproduction.results import add
 from reproduction.studies.judged_worlds import (
     ACROBOT,
@@ -244,9 +245,7 @@ def measured(
     count = FITS_OF_CONTINUOUS if declared.continuous else FITS
     fits = [told(world, policy, plan, m, rng) for _ in range(count)]
     weights = np.concatenate([np.full(block.size, block.weight) for block in plan.blocks.values()])
-    returns = np.array([np.mean([world.others.episode(e).rewards.sum()
-                                 for e in world.others.episodes_of(i)])
-                        for i in range(POPULATION)])  # fmt: skip
+    returns = own_returns(world.others)
     today = float(np.clip(returns, low, high).mean())
     found = []
     for run in range(RUNS):

@@ -2,24 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from own_networks import Imitating
 
-from quorum_rl.learners import negative_log_likelihood
 from quorum_rl.logs import Declared, StepArrays, from_step_arrays, with_history
 from quorum_rl.pipeline import FitSettings, fit
 from quorum_rl.policy import Policy
-from quorum_rl.types import Transition
 
 STEPS: Final = 4
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Recurrent(Imitating):
     """Imitation by a cell that reads one observation of the history after the other."""
 
     steps: int = STEPS
@@ -44,20 +43,6 @@ class Recurrent:
         kept, _ = jax.lax.scan(read, kept, jnp.moveaxis(history, -2, 0))
         outputs: Array = kept @ params["head"] + params["bias"]
         return outputs
-
-    def loss(self, params: Any, target: Any, transition: Transition, key: Array) -> Array:
-        del target, key
-        outputs = self.outputs(params, transition.observation)
-        return negative_log_likelihood(outputs, transition.action)
-
-    def act(self, params: Any, observations: Array) -> Array:
-        return self.outputs(params, observations).argmax(axis=-1)
-
-    def init_target(self, params: Any) -> Any:
-        """Imitation bootstraps from nothing."""
-
-    def update_target(self, params: Any, target: Any, step: Array) -> Any:
-        """Nor has it a slow copy."""
 
 
 def moving(experts: int, seed: int) -> StepArrays:

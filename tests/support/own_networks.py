@@ -1,5 +1,6 @@
 """Learners whose networks are not dense, as small as they can be."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,31 @@ from quorum_rl.types import Transition
 BIASES = 1  # how many a head has, so that a test can change what `init` makes
 
 
+class Imitating(ABC):
+    """Imitation by whatever `outputs` are; it bootstraps from nothing."""
+
+    @abstractmethod
+    def outputs(self, params: Any, observations: Array) -> Array: ...
+
+    def loss(self, params: Any, target: Any, transition: Transition, key: Array) -> Array:
+        del target, key
+        outputs = self.outputs(params, transition.observation)
+        return negative_log_likelihood(outputs, transition.action)
+
+    def act(self, params: Any, observations: Array) -> Array:
+        return self.outputs(params, observations).argmax(axis=-1)
+
+    def init_target(self, params: Any) -> Any:
+        """There is none."""
+        del params
+
+    def update_target(self, params: Any, target: Any, step: Array) -> Any:
+        """Nor a slow copy."""
+        del params, target, step
+
+
 @dataclass(frozen=True)
-class Alike:
+class Alike(Imitating):
     """Imitation by filters that see each number of an observation alike; the largest counts."""
 
     filters: int = 3
@@ -35,20 +59,6 @@ class Alike:
         seen: Array = jax.nn.relu(observations[..., None] * weight + bias).max(axis=-2)
         outputs: Array = seen @ params["head"]["weight"] + params["head"]["bias"].sum(axis=0)
         return outputs
-
-    def loss(self, params: Any, target: Any, transition: Transition, key: Array) -> Array:
-        del target, key
-        outputs = self.outputs(params, transition.observation)
-        return negative_log_likelihood(outputs, transition.action)
-
-    def act(self, params: Any, observations: Array) -> Array:
-        return self.outputs(params, observations).argmax(axis=-1)
-
-    def init_target(self, params: Any) -> Any:
-        """Imitation bootstraps from nothing."""
-
-    def update_target(self, params: Any, target: Any, step: Array) -> Any:
-        """Nor has it a slow copy."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         Cost as Cost,
         FitPlan as FitPlan,
         in_words as in_words,
-        learner_name as learner_name,
     )
     from quorum_rl.pipeline.planning import plan_fit as plan_fit
     from quorum_rl.pipeline.private_steps import private_step as private_step

@@ -9,7 +9,7 @@ from quorum_rl.dictionary import Dictionary
 from quorum_rl.errors import QuorumError
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.nets import Layer, Network
-from quorum_rl.policy import Policy, acting_by_code
+from quorum_rl.policy import Policy, acting_by_code, learner_name
 
 
 def policy_of(
@@ -36,7 +36,7 @@ def policy_of(
     """
     kind = type(learner).__name__
     named: dict[str, Any] = {
-        "learner": getattr(learner, "name", kind),
+        "learner": learner_name(learner),
         "world": world,
         "certificate": certificate,
     }

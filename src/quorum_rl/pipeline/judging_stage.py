@@ -22,9 +22,9 @@ from quorum_rl.judging import (
 from quorum_rl.logs import Demonstrations
 from quorum_rl.pipeline.context import RunContext
 from quorum_rl.pipeline.export import policy_of
-from quorum_rl.pipeline.plan import FitPlan, learner_name
+from quorum_rl.pipeline.plan import FitPlan
 from quorum_rl.pipeline.training_stage import pay_for
-from quorum_rl.policy import Policy
+from quorum_rl.policy import Policy, learner_name
 
 
 class Parts(NamedTuple):

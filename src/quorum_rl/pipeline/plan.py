@@ -9,6 +9,7 @@ from quorum_rl.errors import QuorumError
 from quorum_rl.judging import TELLS, JudgingPlan
 from quorum_rl.learners import DenseLearner, Learner
 from quorum_rl.pipeline.settings import FitSettings
+from quorum_rl.policy import learner_name
 from quorum_rl.privacy import Event, ReleasePlan, TrainingEvent, total_epsilon
 from quorum_rl.training import (
     Contribution,
@@ -260,10 +261,6 @@ def in_words(contribution: Contribution) -> str:
     if isinstance(contribution, Solve):
         return f"solve on {contribution.transitions} transitions"
     return f"{type(contribution).__name__} of {contribution.transitions} transitions"
-
-
-def learner_name(learner: Learner) -> str:
-    return str(getattr(learner, "name", type(learner).__name__))
 
 
 def learner_in_words(learner: Learner) -> str:

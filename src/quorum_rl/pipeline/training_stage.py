@@ -15,7 +15,8 @@ from quorum_rl.pipeline.context import RunContext
 from quorum_rl.pipeline.distributed import let_others_train
 from quorum_rl.pipeline.driver import Keys, fresh, runs_of, steps_of, train_runs
 from quorum_rl.pipeline.metrics import RunMetrics
-from quorum_rl.pipeline.plan import Stage, learner_name, published_budget
+from quorum_rl.pipeline.plan import Stage, published_budget
+from quorum_rl.policy import learner_name
 from quorum_rl.privacy import Event
 from quorum_rl.release import REPRODUCIBLE_NOISE, acceptance, charge_log
 from quorum_rl.training import (

@@ -7,7 +7,11 @@ from quorum_rl.lazy import load_when_used
 
 if TYPE_CHECKING:
     from quorum_rl.nets import Layer as Layer, Network as Network
-    from quorum_rl.policy.by_code import ByCode as ByCode, acting_by_code as acting_by_code
+    from quorum_rl.policy.by_code import (
+        ByCode as ByCode,
+        acting_by_code as acting_by_code,
+        learner_name as learner_name,
+    )
     from quorum_rl.policy.policy import Policy as Policy
 else:
     __all__, __getattr__ = load_when_used(__name__)

@@ -15,11 +15,11 @@ from quorum_rl.pipeline import (
     Named,
     acts_by_data,
     asked_learner,
-    learner_name,
     plan_fit,
     private_step,
     togetherness,
 )
+from quorum_rl.policy import learner_name
 from quorum_rl.sweep.space import Choices, named_settings
 
 # What a training does and not what it costs: plans that differ in nothing else share a calibration.
